@@ -140,35 +140,58 @@ func TestStart_ReportsInvalidInputInOneLineEach(t *testing.T) {
 	require.NoError(t, os.WriteFile(dead, []byte(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}],"current-context":"c"}`), 0o600))
 	half := filepath.Join(t.TempDir(), "cert")
 	require.NoError(t, os.WriteFile(half, []byte("x"), 0o600))
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want []string
 	}{
-		{[]string{"--nonsense"}, flags.ExitUsage, []string{"unknown flag: --nonsense"}},
-		{[]string{"--port=0", "--min-tls-version=ssl3"}, flags.ExitUsage, []string{"--port=0: must be a port number", "--min-tls-version=ssl3: must be tls1_2 or tls1_3"}},
-		{[]string{"--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"}, flags.ExitUsage, []string{"give only one of the two"}},
-		{[]string{"--register-by-url"}, flags.ExitUsage, []string{`--webhook-address="": --register-by-url needs an address that starts with https://`}},
-		{[]string{"--register_by_url", "--webhook_address=10.0.0.1"}, flags.ExitUsage, []string{`starts with https://`}},
-		{[]string{"--register-by-url", "--webhook-address=https://10.0.0.1/", "--webhook-port=8000"}, flags.ExitUsage, []string{"must end with the host, because --webhook-port=8000 is put behind it"}},
-		{[]string{"--webhook-timeout-seconds=31"}, flags.ExitUsage, []string{"must be from 1 to 30"}},
-		{[]string{"--status-lease-update-interval=0s"}, flags.ExitUsage, []string{"must be longer than 0"}},
-		{[]string{"--port=8944"}, flags.ExitUsage, []string{"--port=8944: is also the port of --address=:8944: give them different ports"}},
-		{[]string{"--max-allowed-cpu-boost=much"}, flags.ExitUsage, []string{`want a quantity`}},
-		{[]string{"--feature-gates=InPlaceOrRecreate=true"}, flags.ExitUsage, []string{"InPlaceOrRecreate"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + port}, flags.ExitFailed, []string{"serve the webhook on --port=" + port + ": listen tcp :" + port + ": bind: address already in use"}},
-		{[]string{"--address=:" + port, "--port=" + free}, flags.ExitFailed, []string{"address already in use"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=/nowhere"}, flags.ExitFailed, []string{"--kubeconfig=/nowhere"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + broken}, flags.ExitFailed, []string{"must be a valid kubeconfig file"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--register-webhook=false"}, flags.ExitFailed, []string{"do not exist: mount them, or let the program issue"}},
-		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--tls-cert-file=" + half}, flags.ExitFailed, []string{"serverKey.pem: no such file"}},
+		{name: "unknown flag", args: []string{"--nonsense"}, code: flags.ExitUsage, want: []string{"unknown flag: --nonsense"}},
+		{name: "wrong port and wrong TLS version", args: []string{"--port=0", "--min-tls-version=ssl3"}, code: flags.ExitUsage,
+			want: []string{"--port=0: must be a port number", "--min-tls-version=ssl3: must be tls1_2 or tls1_3"}},
+		{name: "one namespace and ignored namespaces", args: []string{"--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"},
+			code: flags.ExitUsage, want: []string{"give only one of the two"}},
+		{name: "registration by URL without address", args: []string{"--register-by-url"}, code: flags.ExitUsage,
+			want: []string{`--webhook-address="": --register-by-url needs an address that starts with https://`}},
+		{name: "address without scheme", args: []string{"--register_by_url", "--webhook_address=10.0.0.1"}, code: flags.ExitUsage,
+			want: []string{`starts with https://`}},
+		{name: "port behind an address with a path",
+			args: []string{"--register-by-url", "--webhook-address=https://10.0.0.1/", "--webhook-port=8000"}, code: flags.ExitUsage,
+			want: []string{"must end with the host, because --webhook-port=8000 is put behind it"}},
+		{name: "webhook timeout too long", args: []string{"--webhook-timeout-seconds=31"}, code: flags.ExitUsage,
+			want: []string{"must be from 1 to 30"}},
+		{name: "lease interval of zero", args: []string{"--status-lease-update-interval=0s"}, code: flags.ExitUsage,
+			want: []string{"must be longer than 0"}},
+		{name: "webhook and metrics on the same port", args: []string{"--port=8944"}, code: flags.ExitUsage,
+			want: []string{"--port=8944: is also the port of --address=:8944: give them different ports"}},
+		{name: "boost that is no quantity", args: []string{"--max-allowed-cpu-boost=much"}, code: flags.ExitUsage,
+			want: []string{`want a quantity`}},
+		{name: "feature gate of another program", args: []string{"--feature-gates=InPlaceOrRecreate=true"}, code: flags.ExitUsage,
+			want: []string{"InPlaceOrRecreate"}},
+		{name: "webhook port in use", args: []string{"--address=127.0.0.1:0", "--port=" + port}, code: flags.ExitFailed,
+			want: []string{"serve the webhook on --port=" + port + ": listen tcp :" + port + ": bind: address already in use"}},
+		{name: "metrics port in use", args: []string{"--address=:" + port, "--port=" + free}, code: flags.ExitFailed,
+			want: []string{"address already in use"}},
+		{name: "missing kubeconfig", args: []string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=/nowhere"},
+			code: flags.ExitFailed, want: []string{"--kubeconfig=/nowhere"}},
+		{name: "invalid kubeconfig", args: []string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + broken},
+			code: flags.ExitFailed, want: []string{"must be a valid kubeconfig file"}},
+		{name: "missing certificates",
+			args: []string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--register-webhook=false"},
+			code: flags.ExitFailed, want: []string{"do not exist: mount them, or let the program issue"}},
+		{name: "certificate without key",
+			args: []string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--tls-cert-file=" + half},
+			code: flags.ExitFailed, want: []string{"serverKey.pem: no such file"}},
 	} {
-		code, stderr := start(append(c.args, "--stderrthreshold=3", "--logtostderr=false", "--log-file="+filepath.Join(t.TempDir(), "log"))...)
-		require.Equal(t, c.code, code, "%v: %s", c.args, stderr)
-		for _, want := range c.want {
-			require.Contains(t, stderr, want, "%v", c.args)
-		}
-		require.NotContains(t, stderr, "goroutine", "%v", c.args)
+		t.Run(tc.name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "log")
+			code, stderr := start(append(tc.args, "--stderrthreshold=3", "--logtostderr=false", "--log-file="+log)...)
+			require.Equal(t, tc.code, code, stderr)
+			for _, want := range tc.want {
+				require.Contains(t, stderr, want)
+			}
+			require.NotContains(t, stderr, "goroutine")
+		})
 	}
 }
 

@@ -104,34 +104,46 @@ func TestPodHandler_SkipsPods(t *testing.T) {
 	boost := testkit.VPA("v")
 	boost.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{}}
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		finder fakeFinder
 		object any
 		change func(*admissionv1.AdmissionRequest)
 		cause  server.Cause
 		want   string
 	}{
-		"no VPA":                {fakeFinder{}, pod, nil, "", ""},
-		"ignored namespace":     {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
-		"update of a pod":       {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
-		"other version":         {fakeFinder{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "unsupported pod request: must be version v1 without subresource, not version \"v2\""},
-		"namespace without VPA": {fakeFinder{vpa: vpa}, 7, func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }, "", ""},
-		"too many containers":   {fakeFinder{vpa: vpa}, testkit.Pod("p", make([]corev1.Container, server.MaxContainers+1)...), nil, server.CauseTooComplex, "more than 300 containers"},
-		"no pod":                {fakeFinder{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
-		"owner unknown":         {fakeFinder{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
-		"boost impossible":      {fakeFinder{vpa: boost}, pod, nil, server.CauseBoost, "VerticalPodAutoscaler default/v: container \"c\": startup boost cannot be computed"},
+		{name: "no VPA", object: pod},
+		{name: "ignored namespace", finder: fakeFinder{vpa: vpa}, object: pod,
+			change: func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }},
+		{name: "update of a pod", finder: fakeFinder{vpa: vpa}, object: pod,
+			change: func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }},
+		{name: "unsupported version", finder: fakeFinder{vpa: vpa}, object: pod,
+			change: func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, cause: server.CauseResource,
+			want: "unsupported pod request: must be version v1 without subresource, not version \"v2\""},
+		{name: "namespace without VPA", finder: fakeFinder{vpa: vpa}, object: 7,
+			change: func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }},
+		{name: "too many containers", finder: fakeFinder{vpa: vpa},
+			object: testkit.Pod("p", make([]corev1.Container, server.MaxContainers+1)...), cause: server.CauseTooComplex,
+			want: "more than 300 containers"},
+		{name: "object is no pod", finder: fakeFinder{vpa: vpa}, object: 7, cause: server.CauseObject, want: "not a pod"},
+		{name: "unknown owner", finder: fakeFinder{err: errors.New("no such owner")}, object: pod, cause: server.CauseOwner,
+			want: "no such owner"},
+		{name: "boost that cannot be computed", finder: fakeFinder{vpa: boost}, object: pod, cause: server.CauseBoost,
+			want: "VerticalPodAutoscaler default/v: container \"c\": startup boost cannot be computed"},
 	} {
-		request := podRequest(t, c.object)
-		if c.change != nil {
-			c.change(request)
-		}
-		answer := handlerOf(t, c.finder).answer(t.Context(), request)
-		require.Empty(t, answer.Patch, name)
-		require.Nil(t, answer.Refusal, name)
-		require.Equal(t, c.cause, answer.Cause, name)
-		if c.want != "" {
-			require.ErrorContains(t, answer.Err, c.want, name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			request := podRequest(t, tc.object)
+			if tc.change != nil {
+				tc.change(request)
+			}
+			answer := handlerOf(t, tc.finder).answer(t.Context(), request)
+			require.Empty(t, answer.Patch)
+			require.Nil(t, answer.Refusal)
+			require.Equal(t, tc.cause, answer.Cause)
+			if tc.want != "" {
+				require.ErrorContains(t, answer.Err, tc.want)
+			}
+		})
 	}
 }
 

@@ -34,45 +34,51 @@ func podWithReservedAnnotations() *corev1.Pod {
 // Users with permission to create pods must not control the resources that the updater restores.
 func TestPodHandler_RemovesReservedAnnotations(t *testing.T) {
 	advised := fakeFinder{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		finder  finder
 		request func(*admissionv1.AdmissionRequest)
 		keeps   bool
 		sized   bool
 	}{
-		"sized":                     {finder: advised, sized: true},
-		"dry run":                   {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) }, sized: true},
-		"without VPA":               {finder: fakeFinder{}},
-		"owner cannot be read":      {finder: fakeFinder{err: errors.New("no such owner")}},
-		"namespace without VPA":     {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }},
-		"too many containers":       {finder: advised, request: crowded},
-		"namespace that is ignored": {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, keeps: true},
-		"not new":                   {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, keeps: true},
+		{name: "sized pod", finder: advised, sized: true},
+		{name: "dry run", finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) }, sized: true},
+		{name: "without VPA", finder: fakeFinder{}},
+		{name: "owner cannot be read", finder: fakeFinder{err: errors.New("no such owner")}},
+		{name: "namespace without VPA", finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }},
+		{name: "too many containers", finder: advised, request: crowded},
+		{name: "ignored namespace keeps annotations", finder: advised,
+			request: func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, keeps: true},
+		{name: "update keeps annotations", finder: advised,
+			request: func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, keeps: true},
 	} {
-		request := podRequest(t, podWithReservedAnnotations())
-		if c.request != nil {
-			c.request(request)
-		}
-		answer := handlerOf(t, c.finder).answer(t.Context(), request)
-		if c.keeps {
-			require.Empty(t, answer.Patch, name)
-			continue
-		}
-		steps, err := json.Marshal(answer.Patch)
-		require.NoError(t, err)
-		patch, err := jsonpatch.DecodePatch(steps)
-		require.NoError(t, err)
-		raw, err := patch.Apply(request.Object.Raw)
-		require.NoError(t, err, name)
-		var pod corev1.Pod
-		require.NoError(t, json.Unmarshal(raw, &pod))
-		require.NotContains(t, pod.Annotations, convert.ResizedAtAnnotation, name)
-		require.NotContains(t, pod.Annotations, convert.OriginalAnnotation, name)
-		require.NotContains(t, pod.Annotations, convert.DeclaredAnnotation, name)
-		require.NotContains(t, pod.Annotations, convert.SharedAnnotation, name)
-		require.Equal(t, "shop", pod.Annotations["team"], name)
-		require.Equal(t, c.sized, pod.Annotations[convert.UpdatesAnnotation] != "", name)
-		require.Contains(t, answer.Warnings, "annotation loadline.dev/original removed: only the updater may record the resources from before a resize", name)
+		t.Run(tc.name, func(t *testing.T) {
+			request := podRequest(t, podWithReservedAnnotations())
+			if tc.request != nil {
+				tc.request(request)
+			}
+			answer := handlerOf(t, tc.finder).answer(t.Context(), request)
+			if tc.keeps {
+				require.Empty(t, answer.Patch)
+				return
+			}
+			steps, err := json.Marshal(answer.Patch)
+			require.NoError(t, err)
+			patch, err := jsonpatch.DecodePatch(steps)
+			require.NoError(t, err)
+			raw, err := patch.Apply(request.Object.Raw)
+			require.NoError(t, err)
+			var pod corev1.Pod
+			require.NoError(t, json.Unmarshal(raw, &pod))
+			require.NotContains(t, pod.Annotations, convert.ResizedAtAnnotation)
+			require.NotContains(t, pod.Annotations, convert.OriginalAnnotation)
+			require.NotContains(t, pod.Annotations, convert.DeclaredAnnotation)
+			require.NotContains(t, pod.Annotations, convert.SharedAnnotation)
+			require.Equal(t, "shop", pod.Annotations["team"])
+			require.Equal(t, tc.sized, pod.Annotations[convert.UpdatesAnnotation] != "")
+			require.Contains(t, answer.Warnings,
+				"annotation loadline.dev/original removed: only the updater may record the resources from before a resize")
+		})
 	}
 }
 

@@ -127,58 +127,69 @@ func TestPolicy_DeterminesSizingOfNewPods(t *testing.T) {
 	const inherit, observe, recommend = loadlinev1alpha1.RolloutModeInherit, loadlinev1alpha1.RolloutModeObserve, loadlinev1alpha1.RolloutModeRecommend
 	const oneShot, canary, auto = loadlinev1alpha1.RolloutModeOneShot, loadlinev1alpha1.RolloutModeCanary, loadlinev1alpha1.RolloutModeAuto
 	off, sized := initially(loadlinev1alpha1.InitialSizingOff), initially(loadlinev1alpha1.InitialSizingTarget)
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name       string
 		policy     *loadlinev1alpha1.SizingPolicy
 		annotation string
-		made       string // reason why pods of a generated VPA are not sized
-		persons    string // the same for a user VPA, empty if its pods are sized
+		generated  string // reason why pods of a generated VPA are not sized
+		user       string // the same for a user VPA, empty if its pods are sized
 	}{
-		"no policy":            {nil, "", "PolicyUnknown", ""},
-		"another's":            {sizingPolicy(recommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }), "", "PolicyUnknown", ""},
-		"Inherit":              {sizingPolicy(inherit), "", "ModeOff", ""},
-		"Observe":              {sizingPolicy(observe), "", "Observing", ""},
-		"Recommend":            {sizingPolicy(recommend), "", "RecommendOnly", ""},
-		"OneShot":              {sizingPolicy(oneShot), "", "InitialSizingOff", ""},
-		"Canary":               {sizingPolicy(canary), "", "InitialSizingOff", ""},
-		"Auto":                 {sizingPolicy(auto), "", "", ""},
-		"OneShot, sized":       {sizingPolicy(oneShot, sized), "", "", ""},
-		"Canary, sized":        {sizingPolicy(canary, sized), "", "", ""},
-		"Auto, not sized":      {sizingPolicy(auto, off), "", "InitialSizingOff", "InitialSizingOff"},
-		"Auto, paused":         {sizingPolicy(auto, pausedPolicy), "", "PolicyPaused", "PolicyPaused"},
-		"Auto, not usable":     {sizingPolicy(auto, unusablePolicy), "", "PolicyUnknown", "PolicyUnknown"},
-		"Auto, opted out":      {sizingPolicy(auto), "true", "OptedOut", "OptedOut"},
-		"Observe, sized":       {sizingPolicy(observe, sized), "", "Observing", ""},
-		"Inherit, sized":       {sizingPolicy(inherit, sized), "", "ModeOff", ""},
-		"paused":               {sizingPolicy(inherit, pausedPolicy), "", "PolicyPaused", "PolicyPaused"},
-		"not usable":           {sizingPolicy(recommend, unusablePolicy), "", "PolicyUnknown", "PolicyUnknown"},
-		"opted out":            {sizingPolicy(recommend), "true", "OptedOut", "OptedOut"},
-		"out of nobody":        {nil, "true", "PolicyUnknown", ""},
-		"no initial sizing":    {sizingPolicy(recommend, off), "", "RecommendOnly", "InitialSizingOff"},
-		"none, Inherit":        {sizingPolicy(inherit, off), "", "ModeOff", "InitialSizingOff"},
-		"with initial sizing":  {sizingPolicy(recommend, sized), "", "RecommendOnly", ""},
-		"none, and paused":     {sizingPolicy(recommend, off, pausedPolicy), "", "PolicyPaused", "PolicyPaused"},
-		"none, not this one's": {sizingPolicy(recommend, off, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }), "", "PolicyUnknown", ""},
+		{name: "no policy", generated: "PolicyUnknown"},
+		{name: "policy of another namespace",
+			policy:    sizingPolicy(recommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }),
+			generated: "PolicyUnknown"},
+		{name: "Inherit", policy: sizingPolicy(inherit), generated: "ModeOff"},
+		{name: "Observe", policy: sizingPolicy(observe), generated: "Observing"},
+		{name: "Recommend", policy: sizingPolicy(recommend), generated: "RecommendOnly"},
+		{name: "OneShot", policy: sizingPolicy(oneShot), generated: "InitialSizingOff"},
+		{name: "Canary", policy: sizingPolicy(canary), generated: "InitialSizingOff"},
+		{name: "Auto", policy: sizingPolicy(auto)},
+		{name: "OneShot with initial sizing", policy: sizingPolicy(oneShot, sized)},
+		{name: "Canary with initial sizing", policy: sizingPolicy(canary, sized)},
+		{name: "Auto without initial sizing", policy: sizingPolicy(auto, off), generated: "InitialSizingOff", user: "InitialSizingOff"},
+		{name: "Auto, paused", policy: sizingPolicy(auto, pausedPolicy), generated: "PolicyPaused", user: "PolicyPaused"},
+		{name: "Auto, not usable", policy: sizingPolicy(auto, unusablePolicy), generated: "PolicyUnknown", user: "PolicyUnknown"},
+		{name: "Auto, opted out", policy: sizingPolicy(auto), annotation: "true", generated: "OptedOut", user: "OptedOut"},
+		{name: "Observe with initial sizing", policy: sizingPolicy(observe, sized), generated: "Observing"},
+		{name: "Inherit with initial sizing", policy: sizingPolicy(inherit, sized), generated: "ModeOff"},
+		{name: "Inherit, paused", policy: sizingPolicy(inherit, pausedPolicy), generated: "PolicyPaused", user: "PolicyPaused"},
+		{name: "Recommend, not usable", policy: sizingPolicy(recommend, unusablePolicy), generated: "PolicyUnknown", user: "PolicyUnknown"},
+		{name: "Recommend, opted out", policy: sizingPolicy(recommend), annotation: "true", generated: "OptedOut", user: "OptedOut"},
+		{name: "opted out without a policy", annotation: "true", generated: "PolicyUnknown"},
+		{name: "Recommend without initial sizing", policy: sizingPolicy(recommend, off), generated: "RecommendOnly",
+			user: "InitialSizingOff"},
+		{name: "Inherit without initial sizing", policy: sizingPolicy(inherit, off), generated: "ModeOff", user: "InitialSizingOff"},
+		{name: "Recommend with initial sizing", policy: sizingPolicy(recommend, sized), generated: "RecommendOnly"},
+		{name: "Recommend without initial sizing, paused", policy: sizingPolicy(recommend, off, pausedPolicy), generated: "PolicyPaused",
+			user: "PolicyPaused"},
+		{name: "initial sizing off in a policy of another namespace",
+			policy:    sizingPolicy(recommend, off, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }),
+			generated: "PolicyUnknown"},
 	} {
-		var annotations map[string]string
-		if c.annotation != "" {
-			annotations = map[string]string{fleet.SkipAnnotation: c.annotation}
-		}
-		written := testkit.VPA("v", testkit.Mode(vpav1.UpdateModeRecreate), testkit.Recommend("c", "cpu=2"))
-		for vpa, want := range map[*vpav1.VerticalPodAutoscaler]string{generatedVPA(vpav1.UpdateModeOff): c.made, generatedVPA(vpav1.UpdateModeRecreate): c.made, written: c.persons} {
-			vpas := vpafake.NewSimpleClientset(vpa)
-			if c.policy != nil {
-				require.NoError(t, vpas.Tracker().Add(c.policy))
+		t.Run(tc.name, func(t *testing.T) {
+			var annotations map[string]string
+			if tc.annotation != "" {
+				annotations = map[string]string{fleet.SkipAnnotation: tc.annotation}
 			}
-			answer, said := created(t, webhookOf(t, clusterWithWeb(annotations), vpas))
-			if want == "" {
-				require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "2"), name)
-				require.NotContains(t, fmt.Sprint(answer.Patch), "Boost", name)
-				continue
+			written := testkit.VPA("v", testkit.Mode(vpav1.UpdateModeRecreate), testkit.Recommend("c", "cpu=2"))
+			for vpa, want := range map[*vpav1.VerticalPodAutoscaler]string{
+				generatedVPA(vpav1.UpdateModeOff): tc.generated, generatedVPA(vpav1.UpdateModeRecreate): tc.generated, written: tc.user,
+			} {
+				vpas := vpafake.NewSimpleClientset(vpa)
+				if tc.policy != nil {
+					require.NoError(t, vpas.Tracker().Add(tc.policy))
+				}
+				answer, said := created(t, webhookOf(t, clusterWithWeb(annotations), vpas))
+				if want == "" {
+					require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "2"))
+					require.NotContains(t, fmt.Sprint(answer.Patch), "Boost")
+					continue
+				}
+				require.Empty(t, answer.Patch)
+				require.Contains(t, said, `"Skipping new pod" pod="default/p" vpa="default/`+vpa.Name+`"`)
+				require.Contains(t, said, `reason="`+want+`"`)
 			}
-			require.Empty(t, answer.Patch, name)
-			require.Contains(t, said, `"Skipping new pod" pod="default/p" vpa="default/`+vpa.Name+`"`, name)
-			require.Contains(t, said, `reason="`+want+`"`, name)
-		}
+		})
 	}
 }
 

@@ -85,23 +85,31 @@ func TestGeneratedVPA_SizesNewPodsFromFullRollout(t *testing.T) {
 	policy, sized := sizingPolicy(canary), sizingPolicy(canary, initially(loadlinev1alpha1.InitialSizingTarget))
 	another := sizingPolicy(canary, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("crane") })
 	namesake := func(r *loadlinev1alpha1.SizingRecord) { r.OwnerReferences[0].UID = "another" }
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		policy *loadlinev1alpha1.SizingPolicy
 		record *loadlinev1alpha1.SizingRecord
 		want   string // CPU request of a new pod
 	}{
-		"canary":                          {policy, recordOf(policy, inPhase(loadlinev1alpha1.RolloutPhaseCanary)), ""},
-		"full rollout":                    {policy, recordOf(policy, inPhase(full)), "2"},
-		"full rollout of another recipe":  {policy, recordOf(another, inPhase(full)), ""},
-		"full rollout of a namesake":      {policy, recordOf(policy, inPhase(full), namesake), ""},
-		"halted":                          {policy, recordOf(policy, inPhase(loadlinev1alpha1.RolloutPhaseHalted)), ""},
-		"canary, sized":                   {sized, recordOf(sized, inPhase(loadlinev1alpha1.RolloutPhaseCanary)), "2"},
-		"halted, sized":                   {sized, recordOf(sized, inPhase(loadlinev1alpha1.RolloutPhaseHalted)), ""},
-		"halted with another recipe":      {sized, recordOf(another, inPhase(loadlinev1alpha1.RolloutPhaseHalted)), "2"},
-		"full rollout, not to be touched": {sizingPolicy(canary, initially(loadlinev1alpha1.InitialSizingOff)), recordOf(policy, inPhase(full)), ""},
+		{name: "canary", policy: policy, record: recordOf(policy, inPhase(loadlinev1alpha1.RolloutPhaseCanary)), want: ""},
+		{name: "full rollout", policy: policy, record: recordOf(policy, inPhase(full)), want: "2"},
+		{name: "full rollout of another recipe", policy: policy, record: recordOf(another, inPhase(full)), want: ""},
+		{name: "full rollout of a namesake", policy: policy, record: recordOf(policy, inPhase(full), namesake), want: ""},
+		{name: "halted", policy: policy, record: recordOf(policy, inPhase(loadlinev1alpha1.RolloutPhaseHalted)), want: ""},
+		{name: "canary with initial sizing", policy: sized, record: recordOf(sized, inPhase(loadlinev1alpha1.RolloutPhaseCanary)),
+			want: "2"},
+		{name: "halted with initial sizing", policy: sized, record: recordOf(sized, inPhase(loadlinev1alpha1.RolloutPhaseHalted)),
+			want: ""},
+		{name: "halted with another recipe", policy: sized, record: recordOf(another, inPhase(loadlinev1alpha1.RolloutPhaseHalted)),
+			want: "2"},
+		{name: "full rollout without initial sizing", policy: sizingPolicy(canary, initially(loadlinev1alpha1.InitialSizingOff)),
+			record: recordOf(policy, inPhase(full)), want: ""},
 	} {
-		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(generatedByRecommender(), c.policy, c.record)))
-		require.Equal(t, c.want, cpuOf(answer), name)
+		t.Run(tc.name, func(t *testing.T) {
+			vpas := vpafake.NewSimpleClientset(generatedByRecommender(), tc.policy, tc.record)
+			answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpas))
+			require.Equal(t, tc.want, cpuOf(answer))
+		})
 	}
 	oneShot, record := map[string]string{fleet.ModeAnnotation: "OneShot"}, recordOf(policy, inPhase(full))
 	answer, _ := created(t, webhookOf(t, clusterWithWeb(oneShot), vpafake.NewSimpleClientset(generatedByRecommender(), policy, record)))
@@ -124,34 +132,40 @@ func TestGeneratedVPA_RequiresRecords(t *testing.T) {
 	unreadable := func(r *loadlinev1alpha1.SizingRecord) {
 		r.Annotations = map[string]string{vpav1.UnreadableAnnotation: "status: too long"}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		problem error
 		record  *loadlinev1alpha1.SizingRecord
 	}{
-		"definition missing": {apierrors.NewNotFound(resource, ""), recordOf(sizingPolicy(auto))},
-		"forbidden":          {apierrors.NewForbidden(resource, "", nil), recordOf(sizingPolicy(auto))},
-		"unreadable":         {nil, recordOf(sizingPolicy(auto), unreadable)},
+		{name: "definition missing", problem: apierrors.NewNotFound(resource, ""), record: recordOf(sizingPolicy(auto))},
+		{name: "forbidden", problem: apierrors.NewForbidden(resource, "", nil), record: recordOf(sizingPolicy(auto))},
+		{name: "unreadable record", record: recordOf(sizingPolicy(auto), unreadable)},
 	} {
-		for _, vpa := range []*vpav1.VerticalPodAutoscaler{generatedByRecommender(), testkit.VPA("v", testkit.Recommend("c", "cpu=2"))} {
-			synctest.Test(t, func(t *testing.T) { // the webhook waits some seconds for a permission
-				vpas := vpafake.NewSimpleClientset(vpa, sizingPolicy(auto), c.record)
-				if c.problem != nil {
-					vpas.PrependReactor("list", "sizingrecords", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, c.problem })
-				}
-				ctx, stop := context.WithCancel(t.Context())
-				filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: clusterWithWeb(nil), VPA: vpas})
-				require.NoError(t, err)
-				answer, said := created(t, filled.handlers[0])
-				if convert.IsGenerated(vpa) {
-					require.Empty(t, answer.Patch, name)
-					require.Contains(t, said, `reason="NoRecord"`, name)
-				} else {
-					require.Equal(t, "2", cpuOf(answer), name)
-				}
-				stop()
-				synctest.Wait()
-			})
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			user := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
+			for _, vpa := range []*vpav1.VerticalPodAutoscaler{generatedByRecommender(), user} {
+				synctest.Test(t, func(t *testing.T) { // the webhook waits some seconds for a permission
+					vpas := vpafake.NewSimpleClientset(vpa, sizingPolicy(auto), tc.record)
+					if tc.problem != nil {
+						vpas.PrependReactor("list", "sizingrecords", func(ktesting.Action) (bool, runtime.Object, error) {
+							return true, nil, tc.problem
+						})
+					}
+					ctx, stop := context.WithCancel(t.Context())
+					filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: clusterWithWeb(nil), VPA: vpas})
+					require.NoError(t, err)
+					answer, said := created(t, filled.handlers[0])
+					if convert.IsGenerated(vpa) {
+						require.Empty(t, answer.Patch)
+						require.Contains(t, said, `reason="NoRecord"`)
+					} else {
+						require.Equal(t, "2", cpuOf(answer))
+					}
+					stop()
+					synctest.Wait()
+				})
+			}
+		})
 	}
 }
 
@@ -164,35 +178,41 @@ func TestReverted_FloorsRequestsOfNewPods(t *testing.T) {
 	long := func(r *loadlinev1alpha1.SizingRecord) {
 		r.Status.Reverted[0].Time = metav1.NewTime(time.Now().Add(-8 * 24 * time.Hour))
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name        string
 		recommended string
 		record      *loadlinev1alpha1.SizingRecord
 		want        string // CPU request of a pod created with 100m
 		warned      bool
 	}{
-		"kept":                    {"50m", recordOf(policy, reverted("50m", "300m")), "300m", true},
-		"a little more":           {"55m", recordOf(policy, reverted("50m", "300m")), "300m", true},
-		"more is recommended":     {"60m", recordOf(policy, reverted("50m", "300m")), "60m", false},
-		"as written":              {"50m", recordOf(policy, reverted("50m", "")), "100m", true},
-		"as written, of one kind": {"50m", recordOf(policy, reverted("50m", ""), memoryWell), "100m", true},
-		"nothing did harm":        {"50m", recordOf(policy), "50m", false},
-		"the policy says another": {"50m", recordOf(other, reverted("50m", "300m")), "50m", false},
-		"long ago":                {"50m", recordOf(policy, reverted("50m", "300m"), long), "50m", false},
+		{name: "kept sizes", recommended: "50m", record: recordOf(policy, reverted("50m", "300m")), want: "300m", warned: true},
+		{name: "slightly higher recommendation", recommended: "55m", record: recordOf(policy, reverted("50m", "300m")), want: "300m",
+			warned: true},
+		{name: "higher recommendation", recommended: "60m", record: recordOf(policy, reverted("50m", "300m")), want: "60m"},
+		{name: "sizes of the template", recommended: "50m", record: recordOf(policy, reverted("50m", "")), want: "100m", warned: true},
+		{name: "sizes of the template for one resource", recommended: "50m", record: recordOf(policy, reverted("50m", ""), memoryWell),
+			want: "100m", warned: true},
+		{name: "no revert", recommended: "50m", record: recordOf(policy), want: "50m"},
+		{name: "revert of another recipe", recommended: "50m", record: recordOf(other, reverted("50m", "300m")), want: "50m"},
+		{name: "old revert", recommended: "50m", record: recordOf(policy, reverted("50m", "300m"), long), want: "50m"},
 	} {
-		for _, vpa := range []*vpav1.VerticalPodAutoscaler{generatedByRecommender(testkit.Recommend("d", "cpu=1")), testkit.VPA("v")} {
-			testkit.Recommend("c", "cpu="+c.recommended+" memory=1Gi")(vpa)
-			if convert.IsGenerated(vpa) {
-				vpa.Status.Recommendation.ContainerRecommendations = vpa.Status.Recommendation.ContainerRecommendations[1:]
+		t.Run(tc.name, func(t *testing.T) {
+			for _, vpa := range []*vpav1.VerticalPodAutoscaler{generatedByRecommender(testkit.Recommend("d", "cpu=1")), testkit.VPA("v")} {
+				testkit.Recommend("c", "cpu="+tc.recommended+" memory=1Gi")(vpa)
+				if convert.IsGenerated(vpa) {
+					vpa.Status.Recommendation.ContainerRecommendations = vpa.Status.Recommendation.ContainerRecommendations[1:]
+				}
+				answer, said := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, policy, tc.record)))
+				require.Equal(t, tc.want, cpuOf(answer))
+				require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/memory", "1Gi"))
+				require.Equal(t, tc.warned, len(answer.Warnings) > 0)
+				if tc.warned {
+					require.Equal(t, []string{"VerticalPodAutoscaler " + vpa.Name + ": container c: cpu stays at " + tc.want +
+						" although " + tc.recommended + " is recommended, because a lower value was reverted after harm"}, answer.Warnings)
+					require.Contains(t, said, "because a lower value was reverted after harm")
+				}
 			}
-			answer, said := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, policy, c.record)))
-			require.Equal(t, c.want, cpuOf(answer), name)
-			require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/memory", "1Gi"), name)
-			require.Equal(t, c.warned, len(answer.Warnings) > 0, name)
-			if c.warned {
-				require.Equal(t, []string{"VerticalPodAutoscaler " + vpa.Name + ": container c: cpu stays at " + c.want + " although " + c.recommended + " is recommended, because a lower value was reverted after harm"}, answer.Warnings)
-				require.Contains(t, said, "because a lower value was reverted after harm")
-			}
-		}
+		})
 	}
 }
 

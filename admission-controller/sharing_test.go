@@ -118,65 +118,74 @@ func TestSharing_SizesNewPods(t *testing.T) {
 		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 		Metrics:        []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU}}},
 	}}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*sharingCase)
 		want   []client.PatchOperation
 	}{
-		"shares":                      {func(*sharingCase) {}, asShared},
-		"no policy":                   {func(c *sharingCase) { c.policy = nil }, nil},
-		"sharing is not mentioned":    {func(c *sharingCase) { c.policy.Spec.Sharing = nil }, asAnyOther},
-		"off":                         {mode(loadlinev1alpha1.SharingOff), asAnyOther},
-		"a dry run":                   {mode(loadlinev1alpha1.SharingDryRun), asAnyOther},
-		"the updater does not share":  {says(metav1.ConditionFalse), asAnyOther},
-		"the updater has not said it": {func(c *sharingCase) { c.policy.Status.Conditions = nil }, asAnyOther},
-		"the updater has not seen the policy as it is": {func(c *sharingCase) { c.policy.Generation = 2 }, asAnyOther},
-		"the updater has": {func(c *sharingCase) {
+		{name: "On", change: func(*sharingCase) {}, want: asShared},
+		{name: "no policy", change: func(c *sharingCase) { c.policy = nil }},
+		{name: "no sharing settings", change: func(c *sharingCase) { c.policy.Spec.Sharing = nil }, want: asAnyOther},
+		{name: "Off", change: mode(loadlinev1alpha1.SharingOff), want: asAnyOther},
+		{name: "DryRun", change: mode(loadlinev1alpha1.SharingDryRun), want: asAnyOther},
+		{name: "updater does not share", change: says(metav1.ConditionFalse), want: asAnyOther},
+		{name: "updater has not reported sharing", change: func(c *sharingCase) { c.policy.Status.Conditions = nil }, want: asAnyOther},
+		{name: "updater has not observed the policy", change: func(c *sharingCase) { c.policy.Generation = 2 }, want: asAnyOther},
+		{name: "updater has observed the policy", change: func(c *sharingCase) {
 			c.policy.Generation, c.policy.Status.Conditions[0].ObservedGeneration = 2, 2
-		}, asShared},
-		"a mode that is too cautious": {func(c *sharingCase) {
+		}, want: asShared},
+		{name: "mode without resizes", change: func(c *sharingCase) {
 			c.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeOneShot)
 			c.policy.Spec.Rollout.InitialSizing = new(loadlinev1alpha1.InitialSizingTarget)
-		}, asAnyOther},
-		"a recipe that does not":         {func(c *sharingCase) { c.policy.Spec.Recipe = new("vpa") }, asAnyOther},
-		"the recipe of the command line": {func(c *sharingCase) { c.policy.Spec.Recipe = nil }, asAnyOther},
-		"its VPA has another recipe":     {func(c *sharingCase) { c.vpa.Annotations = map[string]string{recipe.Annotation: "vpa"} }, asAnyOther},
-		"or one that shares": {func(c *sharingCase) {
+		}, want: asAnyOther},
+		{name: "recipe without sharing", change: func(c *sharingCase) { c.policy.Spec.Recipe = new("vpa") }, want: asAnyOther},
+		{name: "recipe of the command line", change: func(c *sharingCase) { c.policy.Spec.Recipe = nil }, want: asAnyOther},
+		{name: "VPA with a recipe without sharing",
+			change: func(c *sharingCase) { c.vpa.Annotations = map[string]string{recipe.Annotation: "vpa"} }, want: asAnyOther},
+		{name: "VPA with a recipe with sharing", change: func(c *sharingCase) {
 			c.policy.Spec.Recipe, c.vpa.Annotations = nil, map[string]string{recipe.Annotation: "cruisekube"}
-		}, asShared},
-		"opted out": {func(c *sharingCase) { c.web.Annotations = map[string]string{sharing.SharingAnnotation: "off"} }, asAnyOther},
-		"too young": {func(c *sharingCase) { c.web.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute)) }, asAnyOther},
-		"old enough for --sharing-min-age": {func(c *sharingCase) {
+		}, want: asShared},
+		{name: "opted out", change: func(c *sharingCase) { c.web.Annotations = map[string]string{sharing.SharingAnnotation: "off"} },
+			want: asAnyOther},
+		{name: "workload too young",
+			change: func(c *sharingCase) { c.web.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute)) }, want: asAnyOther},
+		{name: "workload older than --sharing-min-age", change: func(c *sharingCase) {
 			c.web.CreationTimestamp, c.minAge = metav1.NewTime(time.Now().Add(-2*time.Minute)), time.Minute
-		}, asShared},
-		"too young for --sharing-min-age": {func(c *sharingCase) { c.minAge = 48 * time.Hour }, asAnyOther},
-		"sized as a whole": {func(c *sharingCase) {
+		}, want: asShared},
+		{name: "workload younger than --sharing-min-age", change: func(c *sharingCase) { c.minAge = 48 * time.Hour }, want: asAnyOther},
+		{name: "pod-level resources", change: func(c *sharingCase) {
 			c.pod.Spec.Resources = &corev1.ResourceRequirements{Requests: testkit.List("cpu=8")}
-		}, nil},
-		"with a GPU": {func(c *sharingCase) {
+		}},
+		{name: "GPU", change: func(c *sharingCase) {
 			c.pod.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"] = testkit.List("x=1")["x"]
-		}, asAnyOther},
-		"an HPA on CPU": {func(c *sharingCase) { c.hpa = onCPU }, []client.PatchOperation{
+		}, want: asAnyOther},
+		{name: "HPA on CPU", change: func(c *sharingCase) { c.hpa = onCPU }, want: []client.PatchOperation{
 			client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"), client.PatchAdd("/spec/containers/0/resources/limits/memory", "1050M"),
 		}},
-		"Guaranteed": {func(c *sharingCase) {
+		{name: "Guaranteed", change: func(c *sharingCase) {
 			c.pod.Spec.Containers[0] = testkit.Container("c", "cpu=2 memory=2000M", "cpu=2 memory=2000M")
-		}, []client.PatchOperation{
+		}, want: []client.PatchOperation{
 			client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1250m"), client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"),
 			client.PatchAdd("/spec/containers/0/resources/limits/cpu", "1250m"), client.PatchAdd("/spec/containers/0/resources/limits/memory", "700M"),
 		}},
-		"memory is not shared": {sharingSettings(func(s *loadlinev1alpha1.Sharing) { s.Resources = nil }), []client.PatchOperation{
-			client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1250m"), client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"),
-			client.PatchAdd("/spec/containers/0/resources/limits/memory", "1050M"), client.PatchRemove("/spec/containers/0/resources/limits/cpu"),
-		}},
-		"CPU limits stay": {sharingSettings(func(s *loadlinev1alpha1.Sharing) { s.CPULimit = nil }), asShared[:3]},
+		{name: "memory is not shared", change: sharingSettings(func(s *loadlinev1alpha1.Sharing) { s.Resources = nil }),
+			want: []client.PatchOperation{
+				client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1250m"),
+				client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"),
+				client.PatchAdd("/spec/containers/0/resources/limits/memory", "1050M"),
+				client.PatchRemove("/spec/containers/0/resources/limits/cpu"),
+			}},
+		{name: "CPU limits stay", change: sharingSettings(func(s *loadlinev1alpha1.Sharing) { s.CPULimit = nil }), want: asShared[:3]},
 	} {
-		var sizes []client.PatchOperation
-		for _, step := range newSharingCase(c.change).answer(t).Patch {
-			if step.Op != "test" && len(step.Path) > len("/spec/") && step.Path[:len("/spec/")] == "/spec/" {
-				sizes = append(sizes, step)
+		t.Run(tc.name, func(t *testing.T) {
+			var sizes []client.PatchOperation
+			for _, step := range newSharingCase(tc.change).answer(t).Patch {
+				if step.Op != "test" && len(step.Path) > len("/spec/") && step.Path[:len("/spec/")] == "/spec/" {
+					sizes = append(sizes, step)
+				}
 			}
-		}
-		require.Equal(t, c.want, sizes, name)
+			require.Equal(t, tc.want, sizes)
+		})
 	}
 }
 

@@ -76,8 +76,8 @@ func TestMigration_UpstreamAndBack(t *testing.T) {
 		images   string              // expected image prefix of the Deployments
 		then     corev1.ResourceList // next target
 	}{
-		{theirs, ours, "## Move over", "loadline-", resourceList("400m", "300Mi")},
-		{ours, theirs, "## Go back", upstreamImages, resourceList("500m", "400Mi")},
+		{from: theirs, to: ours, section: "## Move over", images: "loadline-", then: resourceList("400m", "300Mi")},
+		{from: ours, to: theirs, section: "## Go back", images: upstreamImages, then: resourceList("500m", "400Mi")},
 	} {
 		held := awaitCheckpoint(t, db, "app", 4)
 		recommended := onlyContainer(t, getVPA(t, db)).Target

@@ -149,8 +149,10 @@ func (l *replayedWorkload) differences(t *testing.T, want func(replay.Key) (repl
 			list corev1.ResourceList
 			want string
 		}{
-			{"lowerBound", got.LowerBound, e.Lower}, {"target", got.Target, e.Target},
-			{"upperBound", got.UpperBound, e.Upper}, {"uncappedTarget", got.UncappedTarget, e.Target},
+			{name: "lowerBound", list: got.LowerBound, want: e.Lower},
+			{name: "target", list: got.Target, want: e.Target},
+			{name: "upperBound", list: got.UpperBound, want: e.Upper},
+			{name: "uncappedTarget", list: got.UncappedTarget, want: e.Target},
 		} {
 			is, there := field.list[kind]
 			expected := "nothing"

@@ -15,46 +15,63 @@ import (
 )
 
 func TestCommands_ExitCodesAndOutput(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name      string
 		args      []string
 		code      int
-		out, errs string
+		out, errs string // a part of each stream, empty for an empty stream
 	}{
-		{nil, 2, "", "Usage:"},
-		{[]string{"--help"}, 0, "kubectl loadline backtest", ""},
-		{[]string{"version"}, 0, "kubectl-loadline ", ""},
-		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest, completion, create, diff, doctor, explain, export, history, migrate, policy, recommend, savings, status, version`},
-		{[]string{"--version"}, 0, "kubectl-loadline ", ""},
-		{[]string{"explain", "--none"}, 2, "", "kubectl loadline explain: unknown flag: --none (see kubectl loadline explain --help)"},
-		{[]string{"completion", "bash"}, 0, "__complete", ""},
-		{[]string{"__complete", "pol"}, 0, "policy\tdetach SizingPolicies from their pods", ""},
-		{[]string{"policy"}, 2, "", "missing command: must be detach"},
-		{[]string{"savings", "--help"}, 0, "Usage: kubectl loadline savings [flags] [POLICY...]", ""},
-		{[]string{"backtest", "--help"}, 0, "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY|URL...", ""},
+		{name: "no command", code: 2, errs: "Usage:"},
+		{name: "help", args: []string{"--help"}, code: 0, out: "kubectl loadline backtest"},
+		{name: "version", args: []string{"version"}, code: 0, out: "kubectl-loadline "},
+		{name: "unknown command", args: []string{"fly"}, code: 2,
+			errs: `command "fly" does not exist: must be backtest, completion, create, diff, doctor, ` +
+				`explain, export, history, migrate, policy, recommend, savings, status, version`},
+		{name: "version flag", args: []string{"--version"}, code: 0, out: "kubectl-loadline "},
+		{name: "unknown flag", args: []string{"explain", "--none"}, code: 2,
+			errs: "kubectl loadline explain: unknown flag: --none (see kubectl loadline explain --help)"},
+		{name: "completion script", args: []string{"completion", "bash"}, code: 0, out: "__complete"},
+		{name: "completion of a command", args: []string{"__complete", "pol"}, code: 0,
+			out: "policy\tdetach SizingPolicies from their pods", errs: "Completion ended with directive: "},
+		{name: "group without a command", args: []string{"policy"}, code: 2, errs: "missing command: must be detach"},
+		{name: "help of savings", args: []string{"savings", "--help"}, code: 0, out: "Usage: kubectl loadline savings [flags] [POLICY...]"},
+		{name: "help of backtest", args: []string{"backtest", "--help"}, code: 0,
+			out: "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY|URL..."},
 	} {
-		var out, errs bytes.Buffer
-		require.Equal(t, c.code, cli.Run(context.Background(), commands(), c.args, &out, &errs), "%v", c.args)
-		require.Contains(t, out.String(), c.out)
-		require.Contains(t, errs.String(), c.errs)
+		t.Run(tc.name, func(t *testing.T) {
+			var out, errs bytes.Buffer
+			require.Equal(t, tc.code, cli.Run(context.Background(), commands(), tc.args, &out, &errs))
+			for _, stream := range []struct{ got, want string }{{out.String(), tc.out}, {errs.String(), tc.errs}} {
+				require.Contains(t, stream.got, stream.want)
+				require.Equal(t, stream.want == "", stream.got == "", stream.got)
+			}
+		})
 	}
 }
 
 func TestCommands_ValidateCommandLines(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"export", "-o", "json"}, 2, "--output=json: must be patch, kustomize, helm"},
-		{[]string{"export", "--help"}, 0, "Usage: kubectl loadline export [flags] [[KIND/]NAME...]"},
-		{[]string{"create", "-l", "a=b=c"}, 2, "--selector=a=b=c"},
-		{[]string{"create", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline create: "},
-		{[]string{"history", "a", "b"}, 2, "accepts at most 1 arg"},
-		{[]string{"history", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline history: "},
+		{name: "invalid output of export", args: []string{"export", "-o", "json"}, code: 2,
+			want: "--output=json: must be patch, kustomize, helm"},
+		{name: "help of export", args: []string{"export", "--help"}, code: 0,
+			want: "Usage: kubectl loadline export [flags] [[KIND/]NAME...]"},
+		{name: "invalid selector of create", args: []string{"create", "-l", "a=b=c"}, code: 2, want: "--selector=a=b=c"},
+		{name: "missing kubeconfig of create", args: []string{"create", "--kubeconfig=/nowhere/at/all"}, code: 1,
+			want: "kubectl loadline create: "},
+		{name: "too many arguments of history", args: []string{"history", "a", "b"}, code: 2, want: "accepts at most 1 arg"},
+		{name: "missing kubeconfig of history", args: []string{"history", "--kubeconfig=/nowhere/at/all"}, code: 1,
+			want: "kubectl loadline history: "},
 	} {
-		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, cli.Run(t.Context(), commands(), c.args, &out, &errOut), c.args)
-		require.Contains(t, out.String()+errOut.String(), c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			require.Equal(t, tc.code, cli.Run(t.Context(), commands(), tc.args, &out, &errOut))
+			require.Contains(t, out.String()+errOut.String(), tc.want)
+		})
 	}
 }
 
@@ -74,24 +91,24 @@ func TestCommands_ReadNamespacesOfFlags(t *testing.T) {
 		all        bool   // all namespaces
 		namespace  string // used if all is false
 	}{
-		{"savings", vpas, []string{"savings"}, true, ""},
-		{"savings of one", vpas, []string{"savings", "-n", "a"}, false, "a"},
-		{"savings of all", vpas, []string{"savings", "-n", "a", "-A"}, true, ""},
-		{"status", vpas, []string{"status"}, false, "mine"},
-		{"status of one", vpas, []string{"status", "-n", "a"}, false, "a"},
-		{"status of all", vpas, []string{"status", "-A"}, true, ""},
-		{"recommend", pods, []string{"recommend"}, false, "mine"},
-		{"recommend of one", pods, []string{"recommend", "-n", "a"}, false, "a"},
-		{"diff of one", pods, []string{"diff", "-n", "a"}, false, "a"},
-		{"diff of all", pods, []string{"diff", "-A"}, true, ""},
-		{"export of one", pods, []string{"export", "-n", "a"}, false, "a"},
-		{"create of one", pods, []string{"create", "-n", "a"}, false, "a"},
-		{"create of all", pods, []string{"create", "-A"}, true, ""},
-		{"history of one", pods, []string{"history", "-n", "a"}, false, "a"},
-		{"history of all", pods, []string{"history", "-A"}, true, ""},
-		{"doctor", vpas, []string{"doctor"}, true, ""},
-		{"doctor of one", vpas, []string{"doctor", "-n", "a"}, false, "a"},
-		{"migrate check of one", vpas, []string{"migrate", "check", "-n", "a"}, false, "a"},
+		{name: "savings", kind: vpas, args: []string{"savings"}, all: true},
+		{name: "savings of one", kind: vpas, args: []string{"savings", "-n", "a"}, namespace: "a"},
+		{name: "savings of all", kind: vpas, args: []string{"savings", "-n", "a", "-A"}, all: true},
+		{name: "status", kind: vpas, args: []string{"status"}, namespace: "mine"},
+		{name: "status of one", kind: vpas, args: []string{"status", "-n", "a"}, namespace: "a"},
+		{name: "status of all", kind: vpas, args: []string{"status", "-A"}, all: true},
+		{name: "recommend", kind: pods, args: []string{"recommend"}, namespace: "mine"},
+		{name: "recommend of one", kind: pods, args: []string{"recommend", "-n", "a"}, namespace: "a"},
+		{name: "diff of one", kind: pods, args: []string{"diff", "-n", "a"}, namespace: "a"},
+		{name: "diff of all", kind: pods, args: []string{"diff", "-A"}, all: true},
+		{name: "export of one", kind: pods, args: []string{"export", "-n", "a"}, namespace: "a"},
+		{name: "create of one", kind: pods, args: []string{"create", "-n", "a"}, namespace: "a"},
+		{name: "create of all", kind: pods, args: []string{"create", "-A"}, all: true},
+		{name: "history of one", kind: pods, args: []string{"history", "-n", "a"}, namespace: "a"},
+		{name: "history of all", kind: pods, args: []string{"history", "-A"}, all: true},
+		{name: "doctor", kind: vpas, args: []string{"doctor"}, all: true},
+		{name: "doctor of one", kind: vpas, args: []string{"doctor", "-n", "a"}, namespace: "a"},
+		{name: "migrate check of one", kind: vpas, args: []string{"migrate", "check", "-n", "a"}, namespace: "a"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			paths, code, out, errs := plugintest.AskServer(t, commands(), "", tc.args...)
@@ -111,21 +128,27 @@ func TestCommands_RejectFlagsThatDoNotApply(t *testing.T) {
 		name string
 		args []string
 		code int
-		says string
+		want string
 	}{
-		{"pod without its kind", []string{"why", "web-1"}, flags.ExitUsage, "must have one pod as argument, such as pod/web-1"},
-		{"no pod", []string{"why"}, flags.ExitUsage, "must have one pod as argument, such as pod/web-1"},
-		{"two pods", []string{"why", "pod/web-1", "pod/web-2"}, flags.ExitUsage, "must have one pod as argument, such as pod/web-1"},
-		{"all namespaces for a pod", []string{"why", "-A", "pod/x"}, flags.ExitUsage, "-A"},
-		{"namespace of a policy", []string{"policy", "detach", "-n", "a", "shop"}, flags.ExitUsage, "a SizingPolicy has no namespace"},
-		{"workload that is not there", []string{"recommend", "-n", "a", "web"}, flags.ExitFailed, "web: no workload of this name has running pods in namespace a"},
-		{"two of them", []string{"export", "-A", "deployment/web", "x"}, flags.ExitFailed, "x: no workload of this name has running pods in any namespace"},
-		{"with labels", []string{"create", "-n", "a", "-l", "b=c", "web"}, flags.ExitFailed, "web: no workload of this name has running pods in namespace a with labels b=c"},
+		{name: "pod without its kind", args: []string{"why", "web-1"}, code: flags.ExitUsage,
+			want: "must have one pod as argument, such as pod/web-1"},
+		{name: "no pod", args: []string{"why"}, code: flags.ExitUsage, want: "must have one pod as argument, such as pod/web-1"},
+		{name: "two pods", args: []string{"why", "pod/web-1", "pod/web-2"}, code: flags.ExitUsage,
+			want: "must have one pod as argument, such as pod/web-1"},
+		{name: "all namespaces for a pod", args: []string{"why", "-A", "pod/x"}, code: flags.ExitUsage, want: "-A"},
+		{name: "namespace of a policy", args: []string{"policy", "detach", "-n", "a", "shop"}, code: flags.ExitUsage,
+			want: "a SizingPolicy has no namespace"},
+		{name: "workload that is not there", args: []string{"recommend", "-n", "a", "web"}, code: flags.ExitFailed,
+			want: "web: no workload of this name has running pods in namespace a"},
+		{name: "two of them", args: []string{"export", "-A", "deployment/web", "x"}, code: flags.ExitFailed,
+			want: "x: no workload of this name has running pods in any namespace"},
+		{name: "with labels", args: []string{"create", "-n", "a", "-l", "b=c", "web"}, code: flags.ExitFailed,
+			want: "web: no workload of this name has running pods in namespace a with labels b=c"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, code, out, errs := plugintest.AskServer(t, commands(), "", tc.args...)
 			require.Equal(t, tc.code, code, out+errs)
-			require.Contains(t, errs, tc.says)
+			require.Contains(t, errs, tc.want)
 		})
 	}
 }

@@ -17,37 +17,45 @@ import (
 
 func TestHealth_FailsOnHungIterationOnly(t *testing.T) {
 	const healthTimeout = time.Second // longer than a goroutine waits on a busy machine
-	for name, hangs := range map[string]bool{"hung": true, "slow": false} {
-		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
-		p := w.parts()
-		p.health = serving.NewHealth(healthTimeout)
-		p.usageSource.sampleSource = samplesFunc(func(_ context.Context, yield func(usage.Sample)) error {
-			for end := time.Now().Add(3 * healthTimeout); time.Now().Before(end); time.Sleep(healthTimeout / 40) {
-				for range 1000 { // samples of unknown containers
-					if !hangs {
-						yield(usage.Sample{})
+	for _, tc := range []struct {
+		name  string
+		hangs bool
+	}{
+		{name: "hung", hangs: true},
+		{name: "slow"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
+			p := w.parts()
+			p.health = serving.NewHealth(healthTimeout)
+			p.usageSource.sampleSource = samplesFunc(func(_ context.Context, yield func(usage.Sample)) error {
+				for end := time.Now().Add(3 * healthTimeout); time.Now().Before(end); time.Sleep(healthTimeout / 40) {
+					for range 1000 { // samples of unknown containers
+						if !tc.hangs {
+							yield(usage.Sample{})
+						}
 					}
 				}
+				return nil
+			})
+			a := newAssembly(t.Context(), w.config, p)
+			t.Cleanup(a.stop)
+			loop, err := a.start()
+			require.NoError(t, err)
+			p.health.Activate()
+			var ended atomic.Bool
+			go func() {
+				loop.RunOnce(t.Context(), w.now)
+				ended.Store(true)
+			}()
+			failed := false
+			for !ended.Load() {
+				failed = failed || p.health.Check() != nil
+				time.Sleep(healthTimeout / 40)
 			}
-			return nil
+			require.Equal(t, tc.hangs, failed)
+			require.NoError(t, p.health.Check(), "it goes on")
 		})
-		a := newAssembly(t.Context(), w.config, p)
-		t.Cleanup(a.stop)
-		loop, err := a.start()
-		require.NoError(t, err)
-		p.health.Activate()
-		var ended atomic.Bool
-		go func() {
-			loop.RunOnce(t.Context(), w.now)
-			ended.Store(true)
-		}()
-		failed := false
-		for !ended.Load() {
-			failed = failed || p.health.Check() != nil
-			time.Sleep(healthTimeout / 40)
-		}
-		require.Equal(t, hangs, failed, name)
-		require.NoError(t, p.health.Check(), "%s: it goes on", name)
 	}
 }
 

@@ -15,52 +15,66 @@ import (
 
 // Pods of one workload share the values, taken from the highest usage in each minute.
 func TestStatus_ReportsBasePeakAndMax(t *testing.T) {
-	for text, base := range map[string]resources.Amount{"cruisekube": 300, "loadline:cpu=shared,memory=following": 302} { // 302 is a grid value
-		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aPod("web-2", "web", "a"), webVPA(text)).start()
-		w.setUsage("web-1", "a", 100, 400)
-		w.setUsage("web-2", "a", 300, 300)
-		w.iterate(60)
-		w.setUsage("web-1", "a", 900, 400)
-		w.iterate(5)
-		w.setUsage("web-1", "a", 100, 400)
-		w.iterate(4 * 60)
-		w.setUsage("web-2", "a", 600, 300)
-		w.iterate(3)
-		w.setUsage("web-2", "a", 300, 300)
-		w.iterate(20)
-		b := convert.Bounds(w.recommendations("web")[0])
-		require.Equal(t, base, b.Lower.Value(resources.CPU), text)
-		require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 2, text)
-		require.InDelta(t, 900, float64(b.Upper.Value(resources.CPU)), 2, text)
-		require.LessOrEqual(t, b.Lower.Value(resources.Memory), b.Target.Value(resources.Memory))
-		require.LessOrEqual(t, b.Target.Value(resources.Memory), b.Upper.Value(resources.Memory))
-		require.GreaterOrEqual(t, b.Target.Value(resources.Memory), resources.Amount(400<<20))
+	for _, tc := range []struct {
+		name   string
+		recipe string
+		base   resources.Amount
+	}{
+		{name: "CruiseKube", recipe: "cruisekube", base: 300},
+		{name: "shared CPU", recipe: "loadline:cpu=shared,memory=following", base: 302},
+	} { // 302 is a grid value
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aPod("web-2", "web", "a"), webVPA(tc.recipe)).start()
+			w.setUsage("web-1", "a", 100, 400)
+			w.setUsage("web-2", "a", 300, 300)
+			w.iterate(60)
+			w.setUsage("web-1", "a", 900, 400)
+			w.iterate(5)
+			w.setUsage("web-1", "a", 100, 400)
+			w.iterate(4 * 60)
+			w.setUsage("web-2", "a", 600, 300)
+			w.iterate(3)
+			w.setUsage("web-2", "a", 300, 300)
+			w.iterate(20)
+			b := convert.Bounds(w.recommendations("web")[0])
+			require.Equal(t, tc.base, b.Lower.Value(resources.CPU))
+			require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 2)
+			require.InDelta(t, 900, float64(b.Upper.Value(resources.CPU)), 2)
+			require.LessOrEqual(t, b.Lower.Value(resources.Memory), b.Target.Value(resources.Memory))
+			require.LessOrEqual(t, b.Target.Value(resources.Memory), b.Upper.Value(resources.Memory))
+			require.GreaterOrEqual(t, b.Target.Value(resources.Memory), resources.Amount(400<<20))
+		})
 	}
 }
 
 func TestResourcePolicy_CapsBaseAndPeak(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name              string
 		least, most       string
 		base, peak, upper resources.Amount
 	}{
-		{"10m", "500m", 300, 500, 500},
-		{"400m", "10", 400, 600, 600},
-		{"10m", "200m", 200, 200, 200},
+		{name: "peak above the maximum", least: "10m", most: "500m", base: 300, peak: 500, upper: 500},
+		{name: "base below the minimum", least: "400m", most: "10", base: 400, peak: 600, upper: 600},
+		{name: "base above the maximum", least: "10m", most: "200m", base: 200, peak: 200, upper: 200},
 	} {
-		vpa := webVPA("cruisekube")
-		cpu := func(text string) corev1.ResourceList {
-			return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
-		}
-		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", MinAllowed: cpu(c.least), MaxAllowed: cpu(c.most)}}}
-		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), vpa).start()
-		w.setUsage("web-1", "a", 600, 300)
-		w.iterate(2)
-		w.setUsage("web-1", "a", 300, 300)
-		w.iterate(20)
-		b := convert.Bounds(w.recommendations("web")[0])
-		require.Equal(t, c.base, b.Lower.Value(resources.CPU))
-		require.InDelta(t, float64(c.peak), float64(b.Target.Value(resources.CPU)), 1)
-		require.InDelta(t, float64(c.upper), float64(b.Upper.Value(resources.CPU)), 1)
+		t.Run(tc.name, func(t *testing.T) {
+			vpa := webVPA("cruisekube")
+			cpu := func(text string) corev1.ResourceList {
+				return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
+			}
+			vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
+				{ContainerName: "a", MinAllowed: cpu(tc.least), MaxAllowed: cpu(tc.most)},
+			}}
+			w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), vpa).start()
+			w.setUsage("web-1", "a", 600, 300)
+			w.iterate(2)
+			w.setUsage("web-1", "a", 300, 300)
+			w.iterate(20)
+			b := convert.Bounds(w.recommendations("web")[0])
+			require.Equal(t, tc.base, b.Lower.Value(resources.CPU))
+			require.InDelta(t, float64(tc.peak), float64(b.Target.Value(resources.CPU)), 1)
+			require.InDelta(t, float64(tc.upper), float64(b.Upper.Value(resources.CPU)), 1)
+		})
 	}
 }
 

@@ -49,8 +49,9 @@ func TestSelectorChange_KeepsHistory(t *testing.T) {
 			t.Run(name+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
 				w := blueGreen(t, name)
-				if len(w.recommendations("web")) == 0 {
-					return // the recipe needs more usage
+				for hours := 1; len(w.recommendations("web")) == 0; hours++ {
+					require.Less(t, hours, 48, "no recommendation")
+					w.iterate(60)
 				}
 				memory := func() int64 { return w.recommendations("web")[0].Target.Memory().Value() }
 				before := memory()
@@ -61,6 +62,12 @@ func TestSelectorChange_KeepsHistory(t *testing.T) {
 				if tc.deleted {
 					require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "blue-1", metav1.DeleteOptions{}))
 					delete(w.usage, containerKey("blue-1", "a"))
+				}
+				w.iterate(1)
+				for tries := 0; w.loop.Model.Find("ns", "web").Pods() == 0; tries++ { // the pod cache may be behind
+					require.Less(t, tries, 1000, "the new pod is not selected")
+					time.Sleep(time.Millisecond)
+					w.iterate(1)
 				}
 				for range 10 {
 					w.iterate(1)

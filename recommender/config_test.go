@@ -59,35 +59,98 @@ func TestFlags_AcceptUnderscores(t *testing.T) {
 }
 
 func TestConfig_RejectsInvalidFlags(t *testing.T) {
-	for _, c := range []struct{ args, want string }{
-		{"--vpa-object-namespace=a --ignored-vpa-object-namespaces=b", "--vpa-object-namespace=a: excludes --ignored-vpa-object-namespaces=b"},
-		{"--use-external-metrics", "--use-external-metrics=true: needs --external-metrics-cpu-metric, --external-metrics-memory-metric or both"},
-		{"--use-external-metrics --external-metrics-cpu-metric=c --usage-source=prometheus", "--use-external-metrics=true: excludes --usage-source=prometheus"},
-		{"--usage-source=tea-leaves", `--usage-source=tea-leaves: must be "metrics" or "prometheus"`},
-		{"--storage=prometheus --prometheus-address=prometheus:9090", "--prometheus-address: prometheus:9090 must be a URL such as http"},
-		{"--storage=prometheus --prometheus-query-timeout=5x", "--prometheus-query-timeout=5x: must be a duration such as 5m"},
-		{"--storage=prometheus --history-length=lots", "--history-length=lots: must be a duration of at least 1s, such as 8d"},
-		{"--storage=prometheus --history-resolution=0s", "--history-resolution=0s: must be a duration of at least 1s"},
-		{"--storage=prometheus --history-resolution=2w", "--history-resolution=2w: must not be longer than --history-length=8d"},
-		{"--storage=prometheus --container-name-label=", `--container-name-label="": must not be empty`},
-		{"--usage-source=prometheus --prometheus-rate-window=0s", "--prometheus-rate-window=0s: must be at least 1s"},
-		{"--prometheus-bearer-token-file=/does/not/exist", "--prometheus-bearer-token-file=/does/not/exist: must be a file with a token"},
-		{"--target-cpu-percentile=90", "--target-cpu-percentile=90: must be from 0 to 1"},
-		{"--recommender-interval=0s", "--recommender-interval=0s: must be longer than 0"},
-		{"--update-worker-count=0", "--update-worker-count=0: must be at least 1"},
-		{"--oom-bump-up-ratio=0.5", "--oom-bump-up-ratio=0.5: must be at least 1"},
-		{"--address=8942", "--address=8942: must be host:port"},
-		{"--memory-aggregation-interval-count=0", "--memory-aggregation-interval-count=0: must be at least 1"},
-		{"--leader-elect --leader-elect-lease-duration=5s", "--leader-elect-lease-duration=5s: must be longer than --leader-elect-renew-deadline=10s"},
-		{"--prometheus-bearer-token=secret --prometheus-bearer-token-file=/f", "excludes --prometheus-bearer-token-file=/f"},
-		{"--username=u --prometheus-bearer-token=secret", "--username=u: excludes a bearer token"},
-		{"--container-recommendation-max-allowed-cpu=-1", "--container-recommendation-max-allowed-cpu=-1: must not be negative"},
-		{"--container-recommendation-max-allowed-cpu=lots", "want a quantity"},
-		{"--feature-gates=InPlaceOrRecreate=true", "removed with VPA 1.7"},
+	for _, tc := range []struct{ name, args, want string }{
+		{
+			name: "two namespace filters", args: "--vpa-object-namespace=a --ignored-vpa-object-namespaces=b",
+			want: "--vpa-object-namespace=a: excludes --ignored-vpa-object-namespaces=b",
+		},
+		{
+			name: "external metrics without a metric", args: "--use-external-metrics",
+			want: "--use-external-metrics=true: needs --external-metrics-cpu-metric, --external-metrics-memory-metric or both",
+		},
+		{
+			name: "external metrics with usage from Prometheus",
+			args: "--use-external-metrics --external-metrics-cpu-metric=c --usage-source=prometheus",
+			want: "--use-external-metrics=true: excludes --usage-source=prometheus",
+		},
+		{
+			name: "unknown usage source", args: "--usage-source=tea-leaves",
+			want: `--usage-source=tea-leaves: must be "metrics" or "prometheus"`,
+		},
+		{
+			name: "address without a scheme", args: "--storage=prometheus --prometheus-address=prometheus:9090",
+			want: "--prometheus-address: prometheus:9090 must be a URL such as http",
+		},
+		{
+			name: "invalid query timeout", args: "--storage=prometheus --prometheus-query-timeout=5x",
+			want: "--prometheus-query-timeout=5x: must be a duration such as 5m",
+		},
+		{
+			name: "invalid history length", args: "--storage=prometheus --history-length=lots",
+			want: "--history-length=lots: must be a duration of at least 1s, such as 8d",
+		},
+		{
+			name: "zero history resolution", args: "--storage=prometheus --history-resolution=0s",
+			want: "--history-resolution=0s: must be a duration of at least 1s",
+		},
+		{
+			name: "resolution longer than the history", args: "--storage=prometheus --history-resolution=2w",
+			want: "--history-resolution=2w: must not be longer than --history-length=8d",
+		},
+		{
+			name: "empty container label", args: "--storage=prometheus --container-name-label=",
+			want: `--container-name-label="": must not be empty`,
+		},
+		{
+			name: "zero rate window", args: "--usage-source=prometheus --prometheus-rate-window=0s",
+			want: "--prometheus-rate-window=0s: must be at least 1s",
+		},
+		{
+			name: "missing token file", args: "--prometheus-bearer-token-file=/does/not/exist",
+			want: "--prometheus-bearer-token-file=/does/not/exist: must be a file with a token",
+		},
+		{name: "percentile above one", args: "--target-cpu-percentile=90", want: "--target-cpu-percentile=90: must be from 0 to 1"},
+		{name: "zero interval", args: "--recommender-interval=0s", want: "--recommender-interval=0s: must be longer than 0"},
+		{name: "no update workers", args: "--update-worker-count=0", want: "--update-worker-count=0: must be at least 1"},
+		{name: "OOM ratio below one", args: "--oom-bump-up-ratio=0.5", want: "--oom-bump-up-ratio=0.5: must be at least 1"},
+		{name: "listen address without a host", args: "--address=8942", want: "--address=8942: must be host:port"},
+		{
+			name: "zero aggregation intervals", args: "--memory-aggregation-interval-count=0",
+			want: "--memory-aggregation-interval-count=0: must be at least 1",
+		},
+		{
+			name: "lease shorter than the renew deadline", args: "--leader-elect --leader-elect-lease-duration=5s",
+			want: "--leader-elect-lease-duration=5s: must be longer than --leader-elect-renew-deadline=10s",
+		},
+		{
+			name: "token and token file", args: "--prometheus-bearer-token=secret --prometheus-bearer-token-file=/f",
+			want: "excludes --prometheus-bearer-token-file=/f",
+		},
+		{name: "user name and token", args: "--username=u --prometheus-bearer-token=secret", want: "--username=u: excludes a bearer token"},
+		{
+			name: "negative maximum of CPU", args: "--container-recommendation-max-allowed-cpu=-1",
+			want: "--container-recommendation-max-allowed-cpu=-1: must not be negative",
+		},
+		{name: "invalid maximum of CPU", args: "--container-recommendation-max-allowed-cpu=lots", want: "want a quantity"},
+		{name: "removed feature gate", args: "--feature-gates=InPlaceOrRecreate=true", want: "removed with VPA 1.7"},
 	} {
-		_, err := parse(strings.Fields(c.args)...)
-		require.ErrorContains(t, err, c.want, c.args)
-		require.NotContains(t, err.Error(), "secret")
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := parse(strings.Fields(tc.args)...)
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+func TestConfig_ErrorsOmitBearerToken(t *testing.T) {
+	for _, tc := range []struct{ name, arg string }{
+		{name: "token and token file", arg: "--prometheus-bearer-token-file=/f"},
+		{name: "token and user name", arg: "--username=u"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := parse("--prometheus-bearer-token=secret", tc.arg)
+			require.ErrorContains(t, err, "excludes")
+			require.NotContains(t, err.Error(), "secret")
+		})
 	}
 }
 
@@ -99,16 +162,18 @@ func TestConfig_IgnoresUnusedPrometheusFlags(t *testing.T) {
 func TestPrometheusCredentials_FromEnvironment(t *testing.T) {
 	t.Setenv("PROMETHEUS_USERNAME", "user")
 	t.Setenv("PROMETHEUS_PASSWORD", "word")
-	for args, want := range map[string]string{
-		"":                                    "user word",
-		"--username=u":                        "user word",
-		"--username=u --password=p":           "u p",
-		"--prometheus-bearer-token=something": " ",
+	for _, tc := range []struct{ name, args, want string }{
+		{name: "environment", want: "user word"},
+		{name: "user name without a password", args: "--username=u", want: "user word"},
+		{name: "flags", args: "--username=u --password=p", want: "u p"},
+		{name: "bearer token", args: "--prometheus-bearer-token=something", want: " "},
 	} {
-		c, err := parse(strings.Fields(args)...)
-		require.NoError(t, err)
-		client := c.Prometheus.Client(nil)
-		require.Equal(t, want, client.Username+" "+client.Password, args)
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := parse(strings.Fields(tc.args)...)
+			require.NoError(t, err)
+			client := c.Prometheus.Client(nil)
+			require.Equal(t, tc.want, client.Username+" "+client.Password)
+		})
 	}
 	t.Setenv("PROMETHEUS_PASSWORD", "")
 	c, err := parse("--password=p")

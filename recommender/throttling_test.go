@@ -59,35 +59,48 @@ func TestThrottling_RaisesRequestIfLimitFollows(t *testing.T) {
 
 // One query per iteration.
 func TestThrottling_QueriedOnlyIfRecipeNeedsIt(t *testing.T) {
-	for text, counts := range map[string]bool{"loadline": true, "loadline:throttling=no": false, "vpa": false, "cruisekube": false} {
-		asked := 0
-		server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
-			value := "0.2"
-			switch query := r.FormValue("query"); {
-			case strings.Contains(query, "throttled_periods"):
-				asked++
-				value = "0.5"
-			case strings.Contains(query, "memory"):
-				value = "1e8"
-			}
-			fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"ns","pod":"web-1","container":"a","pod_name":"web-1","name":"a"},"value":[%d,"%s"]}]}}`, start().Unix(), value)
-		}))
-		t.Cleanup(server.Close)
-		w := startedWorld(t, text)
-		w.iterate(1)
-		w.config.Prometheus.Address, w.config.Prometheus.UsageSource = server.URL, UsageFromPrometheus
-		require.NoError(t, w.config.Validate())
-		from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, w.config.usageSourceConfig(newMetrics(prometheus.NewRegistry())))
-		require.NoError(t, err)
-		from.attach(w.loop.Model)
-		var got []float64
-		require.NoError(t, from.Samples(t.Context(), func(s usage.Sample) {
-			if s.Kind == resources.CPU {
-				got = append(got, s.Throttled)
-			}
-		}))
-		want := map[bool][]float64{true: {0.5}, false: {0}}[counts]
-		require.Equal(t, want, got, text)
-		require.Equal(t, counts, asked == 1, text)
+	for _, tc := range []struct {
+		name   string
+		recipe string
+		counts bool
+	}{
+		{name: "loadline", recipe: "loadline", counts: true},
+		{name: "loadline without throttling", recipe: "loadline:throttling=no"},
+		{name: "vpa", recipe: "vpa"},
+		{name: "CruiseKube", recipe: "cruisekube"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			asked := 0
+			server := httptest.NewServer(testkit.StrictPrometheus(t, func(w http.ResponseWriter, r *http.Request) {
+				value := "0.2"
+				switch query := r.FormValue("query"); {
+				case strings.Contains(query, "throttled_periods"):
+					asked++
+					value = "0.5"
+				case strings.Contains(query, "memory"):
+					value = "1e8"
+				}
+				fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"ns",`+
+					`"pod":"web-1","container":"a","pod_name":"web-1","name":"a"},"value":[%d,"%s"]}]}}`, start().Unix(), value)
+			}))
+			t.Cleanup(server.Close)
+			w := startedWorld(t, tc.recipe)
+			w.iterate(1)
+			w.config.Prometheus.Address, w.config.Prometheus.UsageSource = server.URL, UsageFromPrometheus
+			require.NoError(t, w.config.Validate())
+			source := w.config.usageSourceConfig(newMetrics(prometheus.NewRegistry()))
+			from, err := newUsageSource(process.OS{}, &rest.Config{Host: "http://127.0.0.1:1"}, source)
+			require.NoError(t, err)
+			from.attach(w.loop.Model)
+			var got []float64
+			require.NoError(t, from.Samples(t.Context(), func(s usage.Sample) {
+				if s.Kind == resources.CPU {
+					got = append(got, s.Throttled)
+				}
+			}))
+			want := map[bool][]float64{true: {0.5}, false: {0}}[tc.counts]
+			require.Equal(t, want, got)
+			require.Equal(t, tc.counts, asked == 1)
+		})
 	}
 }

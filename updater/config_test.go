@@ -117,37 +117,60 @@ func TestConfig_InvalidInputPrintsOneLineEach(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, listener.Close()) }()
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"--no-such-flag"}, flags.ExitUsage, "unknown flag: --no-such-flag"},
-		{[]string{"--vpa-object-namespace=a", "--ignored_vpa_object_namespaces=b"}, flags.ExitUsage, "give only one of the two"},
-		{[]string{"--admission-controller-status-lease-timeout=0s"}, flags.ExitUsage, "must be longer than 0"},
-		{[]string{"--concurrent-cpu-startup-boost-syncs=0"}, flags.ExitUsage, "must be at least 1"},
-		{[]string{"--eviction-rate-limit=1", "--eviction-rate-burst=0"}, flags.ExitUsage, "no pod is ever changed"},
-		{[]string{"--static-cpu-nodes=a=("}, flags.ExitUsage, "--static-cpu-nodes=a=(: must be a label selector such as cpumanager=true: "},
-		{[]string{"--eviction-tolerance=NaN"}, flags.ExitUsage, "must be between 0 and 1"},
-		{[]string{"--stabilization-window=25h"}, flags.ExitUsage, "--stabilization-window=25h0m0s: must be from 0 to 24h"},
-		{[]string{"--node-load-taint=yes"}, flags.ExitUsage, "--node-load-taint=yes: must be off, dry-run or on"},
-		{[]string{"--node-load-taint=dry-run"}, flags.ExitUsage, "--node-load-taint=dry-run: requires --prometheus-address"},
-		{[]string{"--node-load-metric="}, flags.ExitUsage, `--node-load-metric="": must be a metric such as node_load1, or a PromQL expression`},
-		{[]string{"--node-load-label=the node"}, flags.ExitUsage, "--node-load-label=the node: must be the name of a label: "},
-		{[]string{"--node-load-threshold=0"}, flags.ExitUsage, "--node-load-threshold=0: must be more than 0"},
-		{[]string{"--node-load-threshold=NaN"}, flags.ExitUsage, "--node-load-threshold=NaN: must be more than 0"},
-		{[]string{"--node-load-interval=100ms"}, flags.ExitUsage, "--node-load-interval=100ms: must be from 1s to 10m"},
-		{[]string{"--node-load-interval=11m"}, flags.ExitUsage, "--node-load-interval=11m0s: must be from 1s to 10m"},
-		{[]string{"--node-load-max-tainted=1"}, flags.ExitUsage, "--node-load-max-tainted=1: must be more than 0 and less than 1: some node must be left for new pods"},
-		{[]string{"--node-load-max-tainted=0"}, flags.ExitUsage, "--node-load-max-tainted=0: must be more than 0 and less than 1"},
-		{[]string{"--skip-event-after=-1s"}, flags.ExitUsage, "--skip-event-after=-1s: must not be negative"},
-		{[]string{"--address=" + listener.Addr().String()}, flags.ExitFailed, "address already in use"},
-		{[]string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, flags.ExitFailed, "must be a readable kubeconfig file"},
+		{name: "unknown flag", args: []string{"--no-such-flag"}, code: flags.ExitUsage, want: "unknown flag: --no-such-flag"},
+		{name: "one namespace and ignored namespaces", args: []string{"--vpa-object-namespace=a", "--ignored_vpa_object_namespaces=b"},
+			code: flags.ExitUsage, want: "give only one of the two"},
+		{name: "lease timeout of zero", args: []string{"--admission-controller-status-lease-timeout=0s"}, code: flags.ExitUsage,
+			want: "must be longer than 0"},
+		{name: "no boost syncs", args: []string{"--concurrent-cpu-startup-boost-syncs=0"}, code: flags.ExitUsage,
+			want: "must be at least 1"},
+		{name: "burst of zero", args: []string{"--eviction-rate-limit=1", "--eviction-rate-burst=0"}, code: flags.ExitUsage,
+			want: "no pod is ever changed"},
+		{name: "invalid label selector", args: []string{"--static-cpu-nodes=a=("}, code: flags.ExitUsage,
+			want: "--static-cpu-nodes=a=(: must be a label selector such as cpumanager=true: "},
+		{name: "tolerance that is no number", args: []string{"--eviction-tolerance=NaN"}, code: flags.ExitUsage,
+			want: "must be between 0 and 1"},
+		{name: "stabilization window too long", args: []string{"--stabilization-window=25h"}, code: flags.ExitUsage,
+			want: "--stabilization-window=25h0m0s: must be from 0 to 24h"},
+		{name: "invalid value of the taint", args: []string{"--node-load-taint=yes"}, code: flags.ExitUsage,
+			want: "--node-load-taint=yes: must be off, dry-run or on"},
+		{name: "taint without Prometheus", args: []string{"--node-load-taint=dry-run"}, code: flags.ExitUsage,
+			want: "--node-load-taint=dry-run: requires --prometheus-address"},
+		{name: "empty metric", args: []string{"--node-load-metric="}, code: flags.ExitUsage,
+			want: `--node-load-metric="": must be a metric such as node_load1, or a PromQL expression`},
+		{name: "invalid label", args: []string{"--node-load-label=the node"}, code: flags.ExitUsage,
+			want: "--node-load-label=the node: must be the name of a label: "},
+		{name: "load threshold of zero", args: []string{"--node-load-threshold=0"}, code: flags.ExitUsage,
+			want: "--node-load-threshold=0: must be more than 0"},
+		{name: "load threshold that is no number", args: []string{"--node-load-threshold=NaN"}, code: flags.ExitUsage,
+			want: "--node-load-threshold=NaN: must be more than 0"},
+		{name: "load interval too short", args: []string{"--node-load-interval=100ms"}, code: flags.ExitUsage,
+			want: "--node-load-interval=100ms: must be from 1s to 10m"},
+		{name: "load interval too long", args: []string{"--node-load-interval=11m"}, code: flags.ExitUsage,
+			want: "--node-load-interval=11m0s: must be from 1s to 10m"},
+		{name: "taint of all nodes", args: []string{"--node-load-max-tainted=1"}, code: flags.ExitUsage,
+			want: "--node-load-max-tainted=1: must be more than 0 and less than 1: some node must be left for new pods"},
+		{name: "taint of no node", args: []string{"--node-load-max-tainted=0"}, code: flags.ExitUsage,
+			want: "--node-load-max-tainted=0: must be more than 0 and less than 1"},
+		{name: "negative event delay", args: []string{"--skip-event-after=-1s"}, code: flags.ExitUsage,
+			want: "--skip-event-after=-1s: must not be negative"},
+		{name: "address in use", args: []string{"--address=" + listener.Addr().String()}, code: flags.ExitFailed,
+			want: "address already in use"},
+		{name: "missing kubeconfig", args: []string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, code: flags.ExitFailed,
+			want: "must be a readable kubeconfig file"},
 	} {
-		code, stderr := start(append(c.args, "--v=0")...)
-		require.Equal(t, c.code, code, "%v: %s", c.args, stderr)
-		require.Contains(t, stderr, c.want)
-		require.Equal(t, 1, strings.Count(strings.TrimSpace(stderr), "\n")+1, stderr)
+		t.Run(tc.name, func(t *testing.T) {
+			code, stderr := start(append(tc.args, "--v=0")...)
+			require.Equal(t, tc.code, code, stderr)
+			require.Contains(t, stderr, tc.want)
+			require.Equal(t, 1, strings.Count(strings.TrimSpace(stderr), "\n")+1, stderr)
+		})
 	}
 	code, stderr := start("--updater-interval=0s", "--eviction-tolerance=2")
 	require.Equal(t, flags.ExitUsage, code)

@@ -102,11 +102,21 @@ func TestExplainPod_Golden(t *testing.T) {
 func TestExplainPod_UnknownPod(t *testing.T) {
 	config := Default()
 	config.Kube.IgnoredNamespaces = "hidden"
-	w := newWorld(t, config, web(vpav1.UpdateModeRecreate, 1)...)
+	hidden := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "hidden", Name: "web-1-0", UID: "uid-hidden"}}
+	w := newWorld(t, config, append(web(vpav1.UpdateModeRecreate, 1), hidden)...)
+	require.Eventually(t, func() bool {
+		_, err := w.caches.pods.Core().V1().Pods().Lister().Pods("hidden").Get("web-1-0")
+		return err == nil
+	}, time.Minute, time.Millisecond)
 	w.runOnce(noon)
-	for _, tc := range []struct{ namespace, name string }{{"shop", "other"}, {"hidden", "web-1-0"}} {
-		_, err := w.explainer.Explain(t.Context(), tc.namespace, tc.name)
-		require.ErrorIs(t, err, explanation.ErrUnknown)
+	for _, tc := range []struct{ name, namespace, pod string }{
+		{name: "unknown pod", namespace: "shop", pod: "other"},
+		{name: "ignored namespace", namespace: "hidden", pod: "web-1-0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := w.explainer.Explain(t.Context(), tc.namespace, tc.pod)
+			require.ErrorIs(t, err, explanation.ErrUnknown)
+		})
 	}
 }
 

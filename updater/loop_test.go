@@ -279,38 +279,42 @@ func TestRun_StopsWhenVPAIsDisabled(t *testing.T) {
 		_, err := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(t.Context(), vpa, metav1.UpdateOptions{})
 		return err
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		stop   func(w *world) error
 		reason string
 	}{
-		"off": {func(w *world) error { return update(w, autoscaler(vpav1.UpdateModeOff)) }, "ModeOff"},
-		"deleted": {func(w *world) error {
+		{name: "mode Off", stop: func(w *world) error { return update(w, autoscaler(vpav1.UpdateModeOff)) }, reason: "ModeOff"},
+		{name: "deleted", stop: func(w *world) error {
 			return w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), "web-vpa", metav1.DeleteOptions{})
-		}, "ModeOff"},
-		"another target": {func(w *world) error {
+		}, reason: "ModeOff"},
+		{name: "another target", stop: func(w *world) error {
 			return update(w, withTarget(autoscaler(vpav1.UpdateModeRecreate), "other", 2, 2))
-		}, "StatusOutdated"},
-		"no target": {func(w *world) error {
+		}, reason: "StatusOutdated"},
+		{name: "no target", stop: func(w *world) error {
 			vpa := autoscaler(vpav1.UpdateModeRecreate)
 			vpa.Spec.TargetRef = nil
 			return update(w, vpa)
-		}, "StatusOutdated"},
-		"unreadable": {func(w *world) error { return update(w, unreadableVPA(vpav1.UpdateModeRecreate)) }, "VPAUnreadable"},
+		}, reason: "StatusOutdated"},
+		{name: "unreadable", stop: func(w *world) error { return update(w, unreadableVPA(vpav1.UpdateModeRecreate)) },
+			reason: "VPAUnreadable"},
 	} {
-		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
-		lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
-		w.loop.runner.Executor = stoppingExecutor{w.loop.runner.Executor, func() {
-			before, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
-			require.NoError(t, err)
-			require.NoError(t, c.stop(w))
-			require.Eventually(t, func() bool {
-				vpa, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
-				return err != nil || vpa != before
-			}, time.Minute, time.Millisecond)
-		}}
-		w.runOnce(noon)
-		require.Equal(t, []string{"web-1-0"}, w.evictions(), name)
-		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", c.reason), name)
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+			lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
+			w.loop.runner.Executor = stoppingExecutor{w.loop.runner.Executor, func() {
+				before, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
+				require.NoError(t, err)
+				require.NoError(t, tc.stop(w))
+				require.Eventually(t, func() bool {
+					vpa, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
+					return err != nil || vpa != before
+				}, time.Minute, time.Millisecond)
+			}}
+			w.runOnce(noon)
+			require.Equal(t, []string{"web-1-0"}, w.evictions())
+			require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", tc.reason))
+		})
 	}
 }
 

@@ -102,18 +102,24 @@ func TestCustomWorkload_RespectsHPAAndOptOut(t *testing.T) {
 	require.Equal(t, "100m 100m 100m", r.sizes(), "the autoscaler looks at CPU")
 	require.Equal(t, "50Mi", strings.Fields(r.requests("web-1-0"))[1])
 
-	for reason, annotations := range map[string]map[string]string{
-		"OptedOut":  {fleet.SkipAnnotation: "true"},
-		"Observing": {fleet.ModeAnnotation: "Observe"},
+	for _, tc := range []struct {
+		name        string
+		reason      string
+		annotations map[string]string
+	}{
+		{name: "opted out", reason: "OptedOut", annotations: map[string]string{fleet.SkipAnnotation: "true"}},
+		{name: "mode Observe", reason: "Observing", annotations: map[string]string{fleet.ModeAnnotation: "Observe"}},
 	} {
-		r := newFleet(t, auto(), func(p *corev1.Pod) {
-			if p.Name == "web-1-1" {
-				p.Annotations = annotations
-			}
-		}, generatedFleetVPA())
-		r.at(0)
-		require.Empty(t, r.at(time.Minute))
-		require.Equal(t, 3, r.skipped(reason), "the pod template cannot be read, so one pod speaks for all")
+		t.Run(tc.name, func(t *testing.T) {
+			r := newFleet(t, auto(), func(p *corev1.Pod) {
+				if p.Name == "web-1-1" {
+					p.Annotations = tc.annotations
+				}
+			}, generatedFleetVPA())
+			r.at(0)
+			require.Empty(t, r.at(time.Minute))
+			require.Equal(t, 3, r.skipped(tc.reason), "the pod template cannot be read, so one pod speaks for all")
+		})
 	}
 
 	r = newFleet(t, auto(), nil, generatedFleetVPA())

@@ -63,17 +63,21 @@ func TestStatusOutdated_OtherVPAChangesApplyAtOnce(t *testing.T) {
 
 // A new process does not know the previous target.
 func TestStatusOutdated_RequiresObservedGenerationAfterStart(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name             string
 		generation, seen int64
 		acts             bool
 	}{
-		"behind":                        {3, 2, false},
-		"up to date":                    {3, 3, true},
-		"a recommender that tells none": {3, 0, true},
+		{name: "status behind the spec", generation: 3, seen: 2, acts: false},
+		{name: "current status", generation: 3, seen: 3, acts: true},
+		{name: "recommender without observed generation", generation: 3, seen: 0, acts: true},
 	} {
-		w := newWorld(t, Default(), append(deployment(2, nil), withTarget(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web", c.generation, c.seen))...)
-		w.runOnce(noon)
-		require.Equal(t, c.acts, len(w.writes()) > 0, name)
+		t.Run(tc.name, func(t *testing.T) {
+			vpa := withTarget(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web", tc.generation, tc.seen)
+			w := newWorld(t, Default(), append(deployment(2, nil), vpa)...)
+			w.runOnce(noon)
+			require.Equal(t, tc.acts, len(w.writes()) > 0)
+		})
 	}
 }
 

@@ -98,48 +98,58 @@ func TestResize_PolicyMaxAllowedBoundsUserVPAs(t *testing.T) {
 
 func TestPolicy_SkipReasonByMode(t *testing.T) {
 	recommend := loadlinev1alpha1.RolloutModeRecommend
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name       string
 		policy     *loadlinev1alpha1.SizingPolicy
 		annotation [2]string
-		made       string // skip reason with a generated VPA, empty: as with mode Off
-		persons    string // skip reason with a user VPA, empty: the pods are changed
+		generated  string // skip reason with a generated VPA, empty: as with mode Off
+		user       string // skip reason with a user VPA, empty: the pods are changed
 	}{
-		"no policy":     {nil, [2]string{}, "PolicyUnknown", ""},
-		"another's":     {sizingPolicy(recommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }), [2]string{}, "PolicyUnknown", ""},
-		"Inherit":       {sizingPolicy(loadlinev1alpha1.RolloutModeInherit), [2]string{}, "", ""},
-		"Observe":       {sizingPolicy(loadlinev1alpha1.RolloutModeObserve), [2]string{}, "Observing", "Observing"},
-		"Recommend":     {sizingPolicy(recommend), [2]string{}, "RecommendOnly", "RecommendOnly"},
-		"paused":        {sizingPolicy(loadlinev1alpha1.RolloutModeInherit, pausedPolicy), [2]string{}, "PolicyPaused", "PolicyPaused"},
-		"not usable":    {sizingPolicy(loadlinev1alpha1.RolloutModeInherit, unusablePolicy), [2]string{}, "PolicyUnknown", "PolicyUnknown"},
-		"opted out":     {sizingPolicy(loadlinev1alpha1.RolloutModeInherit), [2]string{fleet.SkipAnnotation, "true"}, "OptedOut", "OptedOut"},
-		"a mode asked":  {sizingPolicy(loadlinev1alpha1.RolloutModeInherit), [2]string{fleet.ModeAnnotation, "Observe"}, "Observing", "Observing"},
-		"out of nobody": {nil, [2]string{fleet.SkipAnnotation, "true"}, "PolicyUnknown", ""},
+		{name: "no policy", generated: "PolicyUnknown"},
+		{name: "policy of another namespace",
+			policy:    sizingPolicy(recommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }),
+			generated: "PolicyUnknown"},
+		{name: "Inherit", policy: sizingPolicy(loadlinev1alpha1.RolloutModeInherit)},
+		{name: "Observe", policy: sizingPolicy(loadlinev1alpha1.RolloutModeObserve), generated: "Observing", user: "Observing"},
+		{name: "Recommend", policy: sizingPolicy(recommend), generated: "RecommendOnly", user: "RecommendOnly"},
+		{name: "paused", policy: sizingPolicy(loadlinev1alpha1.RolloutModeInherit, pausedPolicy), generated: "PolicyPaused",
+			user: "PolicyPaused"},
+		{name: "not usable", policy: sizingPolicy(loadlinev1alpha1.RolloutModeInherit, unusablePolicy), generated: "PolicyUnknown",
+			user: "PolicyUnknown"},
+		{name: "opted out", policy: sizingPolicy(loadlinev1alpha1.RolloutModeInherit), annotation: [2]string{fleet.SkipAnnotation, "true"},
+			generated: "OptedOut", user: "OptedOut"},
+		{name: "mode annotation", policy: sizingPolicy(loadlinev1alpha1.RolloutModeInherit),
+			annotation: [2]string{fleet.ModeAnnotation, "Observe"}, generated: "Observing", user: "Observing"},
+		{name: "opted out without a policy", annotation: [2]string{fleet.SkipAnnotation, "true"}, generated: "PolicyUnknown"},
 	} {
-		var common []runtime.Object
-		if c.policy != nil {
-			common = append(common, c.policy)
-		}
-		deployed := func() []runtime.Object {
-			if c.annotation[0] == "" {
-				return append(deployment(2, nil), common...)
+		t.Run(tc.name, func(t *testing.T) {
+			var common []runtime.Object
+			if tc.policy != nil {
+				common = append(common, tc.policy)
 			}
-			return append(annotated(deployment(2, nil), c.annotation[0], c.annotation[1]), common...)
-		}
-		w := newWorld(t, Default(), append(deployed(), generatedVPA())...)
-		said := w.dryRunOutput()
-		require.NotContains(t, said, "would resize", name)
-		require.Equal(t, c.made != "", strings.Contains(said, "would skip pod shop/web-1-0 (VPA deployment-web): "+c.made), "%s: %s", name, said)
-		if c.made != "" {
-			require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.made), name)
-		}
+			deployed := func() []runtime.Object {
+				if tc.annotation[0] == "" {
+					return append(deployment(2, nil), common...)
+				}
+				return append(annotated(deployment(2, nil), tc.annotation[0], tc.annotation[1]), common...)
+			}
+			w := newWorld(t, Default(), append(deployed(), generatedVPA())...)
+			said := w.dryRunOutput()
+			require.NotContains(t, said, "would resize")
+			skips := strings.Contains(said, "would skip pod shop/web-1-0 (VPA deployment-web): "+tc.generated)
+			require.Equal(t, tc.generated != "", skips, said)
+			if tc.generated != "" {
+				require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", tc.generated))
+			}
 
-		w = newWorld(t, Default(), append(deployed(), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		said = w.dryRunOutput()
-		require.Equal(t, c.persons == "", strings.Contains(said, "would resize pod shop/web-1-0 (VPA web-vpa"), "%s: %s", name, said)
-		if c.persons != "" {
-			require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.persons), name)
-			require.Contains(t, said, "would skip pod shop/web-1-0 (VPA web-vpa): "+c.persons, name)
-		}
+			w = newWorld(t, Default(), append(deployed(), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+			said = w.dryRunOutput()
+			require.Equal(t, tc.user == "", strings.Contains(said, "would resize pod shop/web-1-0 (VPA web-vpa"), said)
+			if tc.user != "" {
+				require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", tc.user))
+				require.Contains(t, said, "would skip pod shop/web-1-0 (VPA web-vpa): "+tc.user)
+			}
+		})
 	}
 }
 
@@ -305,19 +315,22 @@ func TestUserVPA_PrecedesGeneratedVPA(t *testing.T) {
 
 // Generated VPAs have mode Off. Editing one must not grant permission to act.
 func TestGeneratedVPA_EditedModeHasNoEffect(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name   string
 		policy *loadlinev1alpha1.SizingPolicy
 		reason string
 	}{
-		{sizingPolicy(loadlinev1alpha1.RolloutModeInherit), "ModeOff"},
-		{sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), "RecommendOnly"},
-		{sizingPolicy(loadlinev1alpha1.RolloutModeAuto, pausedPolicy), "PolicyPaused"},
+		{name: "Inherit", policy: sizingPolicy(loadlinev1alpha1.RolloutModeInherit), reason: "ModeOff"},
+		{name: "Recommend", policy: sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), reason: "RecommendOnly"},
+		{name: "paused", policy: sizingPolicy(loadlinev1alpha1.RolloutModeAuto, pausedPolicy), reason: "PolicyPaused"},
 	} {
-		vpa := generatedVPA()
-		vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeRecreate)
-		w := newWorld(t, Default(), append(deployment(2, nil), vpa, c.policy)...)
-		require.Contains(t, w.dryRunOutput(), "would skip pod shop/web-1-0 (VPA deployment-web): "+c.reason)
-		require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.reason))
+		t.Run(tc.name, func(t *testing.T) {
+			vpa := generatedVPA()
+			vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeRecreate)
+			w := newWorld(t, Default(), append(deployment(2, nil), vpa, tc.policy)...)
+			require.Contains(t, w.dryRunOutput(), "would skip pod shop/web-1-0 (VPA deployment-web): "+tc.reason)
+			require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", tc.reason))
+		})
 	}
 }
 

@@ -176,52 +176,66 @@ func TestRestart_OfPodWithoutVPAReleasesBudget(t *testing.T) {
 
 // A refused restart holds no budget. An unanswered one does, because it may have happened.
 func TestRestart_RefusalReleasesBudget(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		err  error
 		free bool
-	}{{invalid("web-1-0"), true}, {apierrors.NewTimeoutError("slow", 1), false}, {errors.New("connection reset"), false}} {
-		w := newWorld(t, Default(), append(deployment(2, restartsForMemory), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		w.refuse("patch", "pods", c.err)
-		w.refuse("create", "pods/eviction", nil)
-		w.runOnce(noon)
-		_, err := w.loop.planner.Budgets.Reserve(w.pod("web-1-1"), true, w.now)
-		require.Equal(t, c.free, err == nil, "%v: %v", c.err, err)
+	}{
+		{name: "refused", err: invalid("web-1-0"), free: true},
+		{name: "timeout", err: apierrors.NewTimeoutError("slow", 1), free: false},
+		{name: "connection lost", err: errors.New("connection reset"), free: false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(deployment(2, restartsForMemory), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+			w.refuse("patch", "pods", tc.err)
+			w.refuse("create", "pods/eviction", nil)
+			w.runOnce(noon)
+			_, err := w.loop.planner.Budgets.Reserve(w.pod("web-1-1"), true, w.now)
+			require.Equal(t, tc.free, err == nil, err)
+		})
 	}
 }
 
 // One pod always uses all of its memory or panics.
 func TestRestart_UnchangeablePodDoesNotBlockOthers(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name     string
 		restarts bool
 		memory   func() (map[string]resources.Amount, error)
 		reason   string
 	}{
-		"in use, with a restart": {true, func() (map[string]resources.Amount, error) {
+		{name: "memory in use, with a restart", restarts: true, memory: func() (map[string]resources.Amount, error) {
 			return map[string]resources.Amount{"app": 2040 << 20}, nil
-		}, "MemoryInUse"},
-		"in use": {false, func() (map[string]resources.Amount, error) {
+		}, reason: "MemoryInUse"},
+		{name: "memory in use, without a restart", memory: func() (map[string]resources.Amount, error) {
 			return map[string]resources.Amount{"app": 2040 << 20}, nil
-		}, "MemoryInUse"},
-		"a panic": {true, func() (map[string]resources.Amount, error) { panic("unforeseen") }, "InternalError"},
+		}, reason: "MemoryInUse"},
+		{name: "panic", restarts: true, memory: func() (map[string]resources.Amount, error) { panic("unforeseen") },
+			reason: "InternalError"},
 	} {
-		large := func(p *corev1.Pod) {
-			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}}
-			if c.restarts {
-				restartsForMemory(p)
+		t.Run(tc.name, func(t *testing.T) {
+			large := func(p *corev1.Pod) {
+				p.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+					Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")},
+				}
+				if tc.restarts {
+					restartsForMemory(p)
+				}
 			}
-		}
-		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		w.refuse("create", "pods/eviction", nil)
-		w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
-			if pod == "web-1-0" {
-				return c.memory()
+			w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+			w.refuse("create", "pods/eviction", nil)
+			usage := func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
+				if pod == "web-1-0" {
+					return tc.memory()
+				}
+				return map[string]resources.Amount{"app": 1 << 20}, nil
 			}
-			return map[string]resources.Amount{"app": 1 << 20}, nil
+			w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(usage)
+			w.runOnce(noon)
+			require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", tc.reason))
+			require.Equal(t, "1Gi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String())
+			w.runOnce(noon.Add(time.Minute))
+			require.Equal(t, "200Mi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String())
 		})
-		w.runOnce(noon)
-		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", c.reason), name)
-		require.Equal(t, "1Gi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String(), name)
-		w.runOnce(noon.Add(time.Minute))
-		require.Equal(t, "200Mi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String(), name)
 	}
 }

@@ -167,49 +167,62 @@ func TestHarm_OOMKillRevertsImmediately(t *testing.T) {
 
 // Pods on a lost node are unready for another reason.
 func TestHarm_IgnoresUnreadyPodsOnLostNode(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		node corev1.ConditionStatus
 		size string
-	}{{corev1.ConditionTrue, "100m 100m"}, {corev1.ConditionUnknown, "50m 100m"}, {corev1.ConditionFalse, "50m 100m"}} {
-		r := newRolling(t, 2, autoPolicy())
-		require.Equal(t, []string{"web-1-0"}, r.at(0))
-		n1 := healthy("n1")
-		n1.Status.Conditions[0].Status = c.node
-		_, err := r.kube.CoreV1().Nodes().Update(t.Context(), n1, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			known, err := r.caches.constraints.Core().V1().Nodes().Lister().Get("n1")
-			return err == nil && known.Status.Conditions[0].Status == c.node
-		}, time.Minute, time.Millisecond)
-		r.change("web-1-0", func(p *corev1.Pod) {
-			p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(noon.Add(time.Minute))
+	}{
+		{name: "ready node", node: corev1.ConditionTrue, size: "100m 100m"},
+		{name: "unreachable node", node: corev1.ConditionUnknown, size: "50m 100m"},
+		{name: "unready node", node: corev1.ConditionFalse, size: "50m 100m"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRolling(t, 2, autoPolicy())
+			require.Equal(t, []string{"web-1-0"}, r.at(0))
+			n1 := healthy("n1")
+			n1.Status.Conditions[0].Status = tc.node
+			_, err := r.kube.CoreV1().Nodes().Update(t.Context(), n1, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				known, err := r.caches.constraints.Core().V1().Nodes().Lister().Get("n1")
+				return err == nil && known.Status.Conditions[0].Status == tc.node
+			}, time.Minute, time.Millisecond)
+			r.change("web-1-0", func(p *corev1.Pod) {
+				ready := &p.Status.Conditions[0]
+				ready.Status, ready.LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(noon.Add(time.Minute))
+			})
+			r.judge(4 * time.Minute)
+			require.Equal(t, "50m 100m", r.sizes(), "not before the period ends")
+			r.judge(5 * time.Minute)
+			require.Empty(t, r.noted())
+			require.Equal(t, tc.size, r.sizes())
 		})
-		r.judge(4 * time.Minute)
-		require.Equal(t, "50m 100m", r.sizes(), "not before the period ends")
-		r.judge(5 * time.Minute)
-		require.Empty(t, r.noted())
-		require.Equal(t, c.size, r.sizes(), c.node)
 	}
 }
 
 func TestFullRollout_SurvivesPolicyEdits(t *testing.T) {
 	never := &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "03:00", End: "04:00"}}}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name       string
 		edit, undo func(*loadlinev1alpha1.SizingPolicySpec)
 		reason     string
 	}{
-		"paused":   {pausedPolicy, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = nil }, "PolicyPaused"},
-		"schedule": {func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Schedule = never }, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Schedule = nil }, "OutsideWindow"},
-		"excluded": {func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = []string{"shop"} }, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = nil }, "PolicyUnknown"},
+		{name: "paused", edit: pausedPolicy, undo: func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = nil }, reason: "PolicyPaused"},
+		{name: "schedule", edit: func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Schedule = never },
+			undo: func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Schedule = nil }, reason: "OutsideWindow"},
+		{name: "excluded namespace", edit: func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = []string{"shop"} },
+			undo: func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = nil }, reason: "PolicyUnknown"},
 	} {
-		r := newPromoted(t)
-		r.edit(c.edit)
-		require.Empty(t, r.at(12*time.Minute), name)
-		require.Positive(t, r.skipped(c.reason), name)
-		require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase, name)
-		r.edit(c.undo)
-		require.Equal(t, []string{"web-1-2"}, r.at(13*time.Minute), name)
-		require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase, name)
+		t.Run(tc.name, func(t *testing.T) {
+			r := newPromoted(t)
+			r.edit(tc.edit)
+			require.Empty(t, r.at(12*time.Minute))
+			require.Positive(t, r.skipped(tc.reason))
+			require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase)
+			r.edit(tc.undo)
+			require.Equal(t, []string{"web-1-2"}, r.at(13*time.Minute))
+			require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase)
+		})
 	}
 	r := newPromoted(t)
 	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline:cpu=tracking") })

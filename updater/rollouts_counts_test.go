@@ -24,23 +24,23 @@ func (r *rolling) written() (count int) {
 func TestRecord_OneWritePerTransition(t *testing.T) {
 	r := newRolling(t, 2, autoPolicy())
 	for _, step := range []struct {
-		what   string
-		does   func(time.Duration)
+		name   string
+		do     func(time.Duration)
 		after  time.Duration
 		writes int
 	}{
-		{"the round begins and a pod is changed", func(d time.Duration) { r.at(d) }, 0, 2},
-		{"nothing", func(d time.Duration) { r.at(d) }, time.Minute, 0},
-		{"nothing is known yet", r.judge, 4 * time.Minute, 0},
-		{"the change is judged", r.judge, 5 * time.Minute, 1},
-		{"the next pod is changed", func(d time.Duration) { r.at(d) }, 6 * time.Minute, 1},
-		{"that is judged, and is no news", r.judge, 11 * time.Minute, 0},
-		{"the round ends", func(d time.Duration) { r.at(d) }, 12 * time.Minute, 1},
-		{"the cooldown lasts", func(d time.Duration) { r.at(d) }, 13 * time.Minute, 0},
-		{"the cooldown ends", func(d time.Duration) { r.at(d) }, 3 * time.Hour, 0},
+		{name: "the round begins and a pod is changed", do: func(d time.Duration) { r.at(d) }, after: 0, writes: 2},
+		{name: "nothing changes", do: func(d time.Duration) { r.at(d) }, after: time.Minute, writes: 0},
+		{name: "the change is observed", do: r.judge, after: 4 * time.Minute, writes: 0},
+		{name: "the change is judged", do: r.judge, after: 5 * time.Minute, writes: 1},
+		{name: "the next pod is changed", do: func(d time.Duration) { r.at(d) }, after: 6 * time.Minute, writes: 1},
+		{name: "the next change is judged without a write", do: r.judge, after: 11 * time.Minute, writes: 0},
+		{name: "the round ends", do: func(d time.Duration) { r.at(d) }, after: 12 * time.Minute, writes: 1},
+		{name: "the cooldown lasts", do: func(d time.Duration) { r.at(d) }, after: 13 * time.Minute, writes: 0},
+		{name: "the cooldown ends", do: func(d time.Duration) { r.at(d) }, after: 3 * time.Hour, writes: 0},
 	} {
-		step.does(step.after)
-		require.Equal(t, step.writes, r.written(), step.what)
+		step.do(step.after)
+		require.Equal(t, step.writes, r.written(), step.name)
 	}
 	require.Equal(t, "50m 50m", r.sizes())
 }

@@ -139,28 +139,36 @@ func TestCrash_BetweenRevertAndRecord(t *testing.T) {
 
 // A reverted pod may be ready again before the record is written.
 func TestRevert_RecoveryBeforeRecordKeepsVerdict(t *testing.T) {
-	for who, ends := range map[string]bool{"the same updater": false, "the next one": true} {
-		r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
-		require.Equal(t, []string{"web-1-0"}, r.at(0))
-		r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
-		broken := failCalls(r.vpa, "update", "sizingrecords", "")
-		_, err := r.sync("web-1-0", 5*time.Minute)
-		require.Error(t, err)
-		r.settled("web-1-0")
-		require.Equal(t, "100m 100m 100m", r.sizes(), "given back")
-		r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
-		*broken = false
-		if ends {
-			r.restart()
-		}
-		require.Empty(t, r.at(6*time.Minute), "it is not lowered again")
-		r.judge(6 * time.Minute)
-		require.Empty(t, r.noted(), who)
-		require.Equal(t, "100m 100m 100m", r.sizes())
-		s := r.record()
-		require.EqualValues(t, 1, s.ConsecutiveReverts, who)
-		require.Equal(t, "NotReady", s.Rounds[0].Reason)
-		require.Equal(t, noon.Add(126*time.Minute), s.CooldownUntil.UTC())
+	for _, tc := range []struct {
+		name     string
+		restarts bool
+	}{
+		{name: "same updater"},
+		{name: "next updater", restarts: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+			require.Equal(t, []string{"web-1-0"}, r.at(0))
+			r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
+			broken := failCalls(r.vpa, "update", "sizingrecords", "")
+			_, err := r.sync("web-1-0", 5*time.Minute)
+			require.Error(t, err)
+			r.settled("web-1-0")
+			require.Equal(t, "100m 100m 100m", r.sizes(), "given back")
+			r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
+			*broken = false
+			if tc.restarts {
+				r.restart()
+			}
+			require.Empty(t, r.at(6*time.Minute), "it is not lowered again")
+			r.judge(6 * time.Minute)
+			require.Empty(t, r.noted())
+			require.Equal(t, "100m 100m 100m", r.sizes())
+			s := r.record()
+			require.EqualValues(t, 1, s.ConsecutiveReverts)
+			require.Equal(t, "NotReady", s.Rounds[0].Reason)
+			require.Equal(t, noon.Add(126*time.Minute), s.CooldownUntil.UTC())
+		})
 	}
 }
 

@@ -90,43 +90,49 @@ func TestCooldown_ToleratesClockChange(t *testing.T) {
 }
 
 func TestObservation_EndsOnce(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		happens func(r *rolling)
 		after   time.Duration
-		told    int // events
+		events  int
 		outcome loadlinev1alpha1.RoundOutcome
 	}{
-		"Success":    {func(*rolling) {}, 5 * time.Minute, 0, "Success"},
-		"Infeasible": {func(r *rolling) { r.pending("web-1-0", corev1.PodReasonInfeasible) }, time.Minute, 2, "Failed"},
-		"Error":      {func(r *rolling) { r.pending("web-1-0", corev1.PodReasonError) }, time.Hour, 2, "Failed"},
-		"harm":       {func(r *rolling) { r.restarted("web-1-0", 2) }, time.Minute, 2, "Reverted"},
-		"somebody else": {func(r *rolling) {
+		{name: "success", happens: func(*rolling) {}, after: 5 * time.Minute, events: 0, outcome: "Success"},
+		{name: "infeasible resize", happens: func(r *rolling) { r.pending("web-1-0", corev1.PodReasonInfeasible) }, after: time.Minute,
+			events: 2, outcome: "Failed"},
+		{name: "failed resize", happens: func(r *rolling) { r.pending("web-1-0", corev1.PodReasonError) }, after: time.Hour, events: 2,
+			outcome: "Failed"},
+		{name: "harm", happens: func(r *rolling) { r.restarted("web-1-0", 2) }, after: time.Minute, events: 2, outcome: "Reverted"},
+		{name: "changed by another client", happens: func(r *rolling) {
 			r.change("web-1-0", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("70m", "70Mi") })
-		}, time.Minute, 0, "Superseded"},
-		"too late": {func(r *rolling) { r.restarted("web-1-0", 2) }, 48 * time.Hour, 0, "Unobserved"},
+		}, after: time.Minute, events: 0, outcome: "Superseded"},
+		{name: "observed too late", happens: func(r *rolling) { r.restarted("web-1-0", 2) }, after: 48 * time.Hour, events: 0,
+			outcome: "Unobserved"},
 	} {
-		r := newRolling(t, 2, autoPolicy())
-		require.Equal(t, []string{"web-1-0"}, r.at(0), name)
-		note := r.pod("web-1-0").Annotations
-		c.happens(r)
-		r.drainEvents()
-		r.judge(c.after)
-		require.Empty(t, r.noted(), name)
-		require.Len(t, r.drainEvents(), c.told, name)
-		s, resizes, reverts := r.record(), r.resizes(), r.reverts()
-		require.Contains(t, []loadlinev1alpha1.RoundOutcome{s.Rounds[0].Outcome, s.Rounds[0].SoFar}, c.outcome, name)
-		r.change("web-1-0", func(p *corev1.Pod) { // as a stale cache may show it
-			for _, key := range []string{convert.ResizedAtAnnotation, convert.OriginalAnnotation} {
-				p.Annotations[key] = note[key]
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRolling(t, 2, autoPolicy())
+			require.Equal(t, []string{"web-1-0"}, r.at(0))
+			note := r.pod("web-1-0").Annotations
+			tc.happens(r)
+			r.drainEvents()
+			r.judge(tc.after)
+			require.Empty(t, r.noted())
+			require.Len(t, r.drainEvents(), tc.events)
+			s, resizes, reverts := r.record(), r.resizes(), r.reverts()
+			require.Contains(t, []loadlinev1alpha1.RoundOutcome{s.Rounds[0].Outcome, s.Rounds[0].SoFar}, tc.outcome)
+			r.change("web-1-0", func(p *corev1.Pod) { // as a stale cache may show it
+				for _, key := range []string{convert.ResizedAtAnnotation, convert.OriginalAnnotation} {
+					p.Annotations[key] = note[key]
+				}
+			})
+			for range 3 {
+				_, err := r.sync("web-1-0", tc.after+10*time.Second)
+				require.NoError(t, err)
 			}
+			require.Empty(t, r.drainEvents())
+			require.Equal(t, s, r.record())
+			require.Equal(t, resizes, r.resizes())
+			require.Equal(t, reverts, r.reverts())
 		})
-		for range 3 {
-			_, err := r.sync("web-1-0", c.after+10*time.Second)
-			require.NoError(t, err, name)
-		}
-		require.Empty(t, r.drainEvents(), name)
-		require.Equal(t, s, r.record(), name)
-		require.Equal(t, resizes, r.resizes(), name)
-		require.Equal(t, reverts, r.reverts(), name)
 	}
 }

@@ -39,35 +39,39 @@ func (r *rolling) scale(pods int) {
 func TestHPA_ExclusionPreventsFeedbackLoop(t *testing.T) {
 	const load, utilisation = 210, 0.7 // millicores of all pods
 	proceed := loadlinev1alpha1.HPAProceed
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		policy *loadlinev1alpha1.SizingPolicy
 		grows  bool
 	}{
-		"LeaveOut": {autoPolicy(everyRound), false},
-		"Proceed":  {autoPolicy(everyRound, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), true},
+		{name: "LeaveOut", policy: autoPolicy(everyRound), grows: false},
+		{name: "Proceed", policy: autoPolicy(everyRound, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }),
+			grows: true},
 	} {
-		r := roll(t, freeResizes(), append(deployment(3, nil), lowering(generatedVPA()), c.policy, healthy("n1"), hpa())...)
-		first := len(r.pods())
-		for round := range 10 {
-			after := time.Duration(round) * 70 * time.Minute
-			r.recommend(fmt.Sprintf("%dm", load/len(r.pods())*8/7), "50Mi")
-			r.at(after)
-			r.judge(after + 5*time.Minute)
-			r.at(after + 6*time.Minute)
-			require.Equal(t, 1, strings.Count(strings.Join(r.drainEvents(), "\n"), "HPAConflict"), "%s, round %d", name, round)
-			requested := 0.0
-			for _, p := range r.pods() {
-				requested += float64(p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
+		t.Run(tc.name, func(t *testing.T) {
+			r := roll(t, freeResizes(), append(deployment(3, nil), lowering(generatedVPA()), tc.policy, healthy("n1"), hpa())...)
+			first := len(r.pods())
+			for round := range 10 {
+				after := time.Duration(round) * 70 * time.Minute
+				r.recommend(fmt.Sprintf("%dm", load/len(r.pods())*8/7), "50Mi")
+				r.at(after)
+				r.judge(after + 5*time.Minute)
+				r.at(after + 6*time.Minute)
+				require.Equal(t, 1, strings.Count(strings.Join(r.drainEvents(), "\n"), "HPAConflict"), "round %d", round)
+				requested := 0.0
+				for _, p := range r.pods() {
+					requested += float64(p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue())
+				}
+				if average := load / requested; average > 1.1*utilisation { // HPA tolerance of 10%
+					r.scale(int(float64(len(r.pods()))*average/utilisation + 0.999))
+				}
 			}
-			if average := load / requested; average > 1.1*utilisation { // HPA tolerance of 10%
-				r.scale(int(float64(len(r.pods()))*average/utilisation + 0.999))
+			require.Equal(t, tc.grows, len(r.pods()) > first, "%d pods", len(r.pods()))
+			require.Equal(t, "50Mi", r.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
+			if !tc.grows {
+				require.Equal(t, "100m 100m 100m", r.sizes())
 			}
-		}
-		require.Equal(t, c.grows, len(r.pods()) > first, "%s: %d pods", name, len(r.pods()))
-		require.Equal(t, "50Mi", r.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String(), name)
-		if !c.grows {
-			require.Equal(t, "100m 100m 100m", r.sizes())
-		}
+		})
 	}
 }
 

@@ -92,61 +92,69 @@ func TestSchedule_BlocksChangesButNotReverts(t *testing.T) {
 }
 
 func TestUserVPA_ActionsByModeAndPolicy(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name   string
 		own    vpav1.UpdateMode
 		policy *loadlinev1alpha1.SizingPolicy
 		acts   string // action on the first pod
 		reason string
 	}{
-		{vpav1.UpdateModeRecreate, autoPolicy(), "", "EvictionNotAllowed"},
-		{vpav1.UpdateModeRecreate, sizingPolicy(loadlinev1alpha1.RolloutModeOneShot, inPlaceOrRecreate), "", "EvictionNotAllowed"},
-		{vpav1.UpdateModeRecreate, canaryOf(50, false), "", "EvictionNotAllowed"},
-		{vpav1.UpdateModeRecreate, autoPolicy(inPlaceOrRecreate), "evict", ""},
-		{vpav1.UpdateModeInPlaceOrRecreate, autoPolicy(), "resize", ""},
-		{vpav1.UpdateModeInPlaceOrRecreate, autoPolicy(inPlaceOrRecreate), "resize", ""},
-		{vpav1.UpdateModeInPlace, autoPolicy(), "", "ModeNotEnabled"},
-		{vpav1.UpdateModeInPlace, autoPolicy(inPlaceOrRecreate), "", "ModeNotEnabled"},
-		{vpav1.UpdateModeOff, autoPolicy(), "", ""},
-		{vpav1.UpdateModeInitial, autoPolicy(inPlaceOrRecreate), "", ""},
+		{name: "Recreate, Auto", own: vpav1.UpdateModeRecreate, policy: autoPolicy(), reason: "EvictionNotAllowed"},
+		{name: "Recreate, OneShot with eviction", own: vpav1.UpdateModeRecreate,
+			policy: sizingPolicy(loadlinev1alpha1.RolloutModeOneShot, inPlaceOrRecreate), reason: "EvictionNotAllowed"},
+		{name: "Recreate, Canary", own: vpav1.UpdateModeRecreate, policy: canaryOf(50, false), reason: "EvictionNotAllowed"},
+		{name: "Recreate, Auto with eviction", own: vpav1.UpdateModeRecreate, policy: autoPolicy(inPlaceOrRecreate), acts: "evict"},
+		{name: "InPlaceOrRecreate, Auto", own: vpav1.UpdateModeInPlaceOrRecreate, policy: autoPolicy(), acts: "resize"},
+		{name: "InPlaceOrRecreate, Auto with eviction", own: vpav1.UpdateModeInPlaceOrRecreate, policy: autoPolicy(inPlaceOrRecreate),
+			acts: "resize"},
+		{name: "InPlace, Auto", own: vpav1.UpdateModeInPlace, policy: autoPolicy(), reason: "ModeNotEnabled"},
+		{name: "InPlace, Auto with eviction", own: vpav1.UpdateModeInPlace, policy: autoPolicy(inPlaceOrRecreate),
+			reason: "ModeNotEnabled"},
+		{name: "Off, Auto", own: vpav1.UpdateModeOff, policy: autoPolicy()},
+		{name: "Initial, Auto with eviction", own: vpav1.UpdateModeInitial, policy: autoPolicy(inPlaceOrRecreate)},
 	} {
-		r := roll(t, Default(), append(deployment(4, nil), loweringVPA(c.own), c.policy, healthy("n1"))...)
-		changed := r.at(0)
-		name := string(c.own) + " " + string(*c.policy.Spec.Rollout.Mode)
-		if c.reason != "" {
-			require.Positive(t, r.skipped(c.reason), name)
-		}
-		require.Equal(t, c.acts == "resize", len(changed) == 1, name)
-		if c.acts == "evict" {
-			require.Equal(t, []string{"web-1-0"}, r.evictions(), name)
-			require.EqualValues(t, 1, len(r.record().Rounds), name)
-			continue
-		}
-		require.Empty(t, r.evictions(), name)
-		if c.acts == "" {
-			require.Zero(t, r.records(), name)
-			require.Empty(t, r.noted(), name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			r := roll(t, Default(), append(deployment(4, nil), loweringVPA(tc.own), tc.policy, healthy("n1"))...)
+			changed := r.at(0)
+			if tc.reason != "" {
+				require.Positive(t, r.skipped(tc.reason))
+			}
+			require.Equal(t, tc.acts == "resize", len(changed) == 1)
+			if tc.acts == "evict" {
+				require.Equal(t, []string{"web-1-0"}, r.evictions())
+				require.EqualValues(t, 1, len(r.record().Rounds))
+				return
+			}
+			require.Empty(t, r.evictions())
+			if tc.acts == "" {
+				require.Zero(t, r.records())
+				require.Empty(t, r.noted())
+			}
+		})
 	}
 }
 
 func TestResize_RefusalEvictsOnlyIfMethodAllows(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name   string
 		policy *loadlinev1alpha1.SizingPolicy
 		evicts bool
 	}{
-		{autoPolicy(), false},
-		{autoPolicy(inPlaceOrRecreate), true},
-		{sizingPolicy(loadlinev1alpha1.RolloutModeOneShot, inPlaceOrRecreate), false},
-		{sizingPolicy(loadlinev1alpha1.RolloutModeCanary, inPlaceOrRecreate), false},
+		{name: "Auto", policy: autoPolicy(), evicts: false},
+		{name: "Auto with eviction", policy: autoPolicy(inPlaceOrRecreate), evicts: true},
+		{name: "OneShot with eviction", policy: sizingPolicy(loadlinev1alpha1.RolloutModeOneShot, inPlaceOrRecreate), evicts: false},
+		{name: "Canary with eviction", policy: sizingPolicy(loadlinev1alpha1.RolloutModeCanary, inPlaceOrRecreate), evicts: false},
 	} {
-		r := newRolling(t, 4, c.policy)
-		r.refuse("patch", "pods", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1-0", nil))
-		r.at(0)
-		require.Equal(t, c.evicts, len(r.evictions()) == 1, *c.policy.Spec.Rollout.Mode)
-		require.Empty(t, r.noted(), *c.policy.Spec.Rollout.Mode)
-		told := strings.Join(r.drainEvents(), "\n")
-		require.Contains(t, told, `Warning ResizeFailed A pod could not be resized: resize pod shop/POD: Pod "POD" is invalid map[`)
-		require.NotContains(t, r.record().Rounds[0].Outcome, "Reverted")
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRolling(t, 4, tc.policy)
+			r.refuse("patch", "pods", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1-0", nil))
+			r.at(0)
+			require.Equal(t, tc.evicts, len(r.evictions()) == 1)
+			require.Empty(t, r.noted())
+			told := strings.Join(r.drainEvents(), "\n")
+			require.Contains(t, told, `Warning ResizeFailed A pod could not be resized: resize pod shop/POD: Pod "POD" is invalid map[`)
+			require.NotContains(t, r.record().Rounds[0].Outcome, "Reverted")
+		})
 	}
 }
 

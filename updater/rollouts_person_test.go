@@ -58,44 +58,47 @@ func TestUserVPA_TakesOverDuringRound(t *testing.T) {
 
 // A mode that allows no changes of running pods prevents the revert.
 func TestRevert_AfterUserVPATakesOver(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		mode vpav1.UpdateMode
 		back bool
 	}{
-		{vpav1.UpdateModeInPlaceOrRecreate, true},
-		{vpav1.UpdateModeRecreate, true},
-		{vpav1.UpdateModeOff, false},
-		{vpav1.UpdateModeInitial, false},
+		{name: "InPlaceOrRecreate", mode: vpav1.UpdateModeInPlaceOrRecreate, back: true},
+		{name: "Recreate", mode: vpav1.UpdateModeRecreate, back: true},
+		{name: "Off", mode: vpav1.UpdateModeOff, back: false},
+		{name: "Initial", mode: vpav1.UpdateModeInitial, back: false},
 	} {
-		r := newRolling(t, 3, autoPolicy())
-		require.Equal(t, []string{"web-1-0"}, r.at(0))
-		before := r.record()
-		r.createVPA(loweringVPA(c.mode))
-		r.restarted("web-1-0", 2)
-		require.Empty(t, r.at(time.Minute), c.mode)
-		r.judge(2 * time.Minute)
-		require.Empty(t, r.noted(), c.mode)
-		require.Empty(t, r.evictions(), c.mode)
-		require.Equal(t, 1, r.records(), c.mode)
-		s := r.record()
-		if c.back {
-			require.Equal(t, "100m 100m 100m", r.sizes(), c.mode)
-			require.EqualValues(t, 1, r.value("loadline_updater_reverts_total", "vpa_name", "web-vpa"), c.mode)
-			require.Equal(t, loadlinev1alpha1.RoundReverted, s.Rounds[0].Outcome, c.mode)
-			continue
-		}
-		require.Equal(t, "50m 100m 100m", r.sizes(), c.mode)
-		require.Equal(t, before, s, c.mode)
-		for _, after := range []time.Duration{10 * time.Minute, 26 * time.Hour} {
-			require.Empty(t, r.at(after), c.mode)
-		}
-		require.Equal(t, before, r.record(), "%s: nobody asked for its end", c.mode)
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRolling(t, 3, autoPolicy())
+			require.Equal(t, []string{"web-1-0"}, r.at(0))
+			before := r.record()
+			r.createVPA(loweringVPA(tc.mode))
+			r.restarted("web-1-0", 2)
+			require.Empty(t, r.at(time.Minute))
+			r.judge(2 * time.Minute)
+			require.Empty(t, r.noted())
+			require.Empty(t, r.evictions())
+			require.Equal(t, 1, r.records())
+			s := r.record()
+			if tc.back {
+				require.Equal(t, "100m 100m 100m", r.sizes())
+				require.EqualValues(t, 1, r.value("loadline_updater_reverts_total", "vpa_name", "web-vpa"))
+				require.Equal(t, loadlinev1alpha1.RoundReverted, s.Rounds[0].Outcome)
+				return
+			}
+			require.Equal(t, "50m 100m 100m", r.sizes())
+			require.Equal(t, before, s)
+			for _, after := range []time.Duration{10 * time.Minute, 26 * time.Hour} {
+				require.Empty(t, r.at(after))
+			}
+			require.Equal(t, before, r.record(), "its end is not requested")
 
-		require.NoError(t, r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), "web-vpa", metav1.DeleteOptions{}))
-		r.awaitVPA("web-vpa", false)
-		r.at(26*time.Hour + time.Minute)
-		s = r.record()
-		require.Zero(t, s.ConsecutiveReverts, c.mode)
-		require.NotEmpty(t, s.Rounds[len(s.Rounds)-1].Outcome, "%s: the round that nobody looked after has ended", c.mode)
+			require.NoError(t, r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), "web-vpa", metav1.DeleteOptions{}))
+			r.awaitVPA("web-vpa", false)
+			r.at(26*time.Hour + time.Minute)
+			s = r.record()
+			require.Zero(t, s.ConsecutiveReverts)
+			require.NotEmpty(t, s.Rounds[len(s.Rounds)-1].Outcome, "the unattended round has ended")
+		})
 	}
 }

@@ -25,37 +25,44 @@ func TestEvictionRoom_WaitsUnlessNodesAreAutoscaled(t *testing.T) {
 	virtual, single := node("n1", "150m"), node("n1", "150m")
 	virtual.Spec.Taints = []corev1.Taint{{Key: "virtual-kubelet.io/provider", Effect: corev1.TaintEffectNoSchedule}}
 	single.Labels = map[string]string{"eks.amazonaws.com/compute-type": "fargate"}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		room    string
 		objects []runtime.Object
 		evicts  bool
-		says    string
+		message string
 	}{
-		"nothing shows it": {roomAuto, []runtime.Object{node("n1", "150m")}, false, "evictions wait for a node with free capacity, because no node autoscaler was detected"},
-		"a virtual node":   {roomSize, []runtime.Object{virtual}, true, ""},
-		"a node of a pod":  {roomSize, []runtime.Object{single}, true, ""},
-		"a managed pool":   {roomAuto, []runtime.Object{fixed}, false, "evictions wait"},
-		"an autoscaler":    {roomAuto, []runtime.Object{node("n1", "150m"), status}, true, "evictions do not wait for node capacity, because a node autoscaler was detected: ConfigMap kube-system/cluster-autoscaler-status"},
-		"Karpenter":        {roomAuto, []runtime.Object{added}, true, "label karpenter.sh/nodepool of most nodes"},
-		"a node that labels itself": {roomAuto, []runtime.Object{added, node("n2", "150m")}, false,
-			"evictions wait for a node with free capacity, because no node autoscaler was detected"},
-		"somebody said so": {roomFree, []runtime.Object{added, status}, false, ""},
-		"or how much":      {roomSize, []runtime.Object{added, status}, false, ""},
-		"or not to ask":    {roomOff, []runtime.Object{node("n1", "150m")}, true, ""},
+		{name: "no autoscaler detected", room: roomAuto, objects: []runtime.Object{node("n1", "150m")}, evicts: false,
+			message: "evictions wait for a node with free capacity, because no node autoscaler was detected"},
+		{name: "virtual node", room: roomSize, objects: []runtime.Object{virtual}, evicts: true},
+		{name: "node of a single pod", room: roomSize, objects: []runtime.Object{single}, evicts: true},
+		{name: "managed node pool", room: roomAuto, objects: []runtime.Object{fixed}, evicts: false, message: "evictions wait"},
+		{name: "cluster-autoscaler", room: roomAuto, objects: []runtime.Object{node("n1", "150m"), status}, evicts: true,
+			message: "evictions do not wait for node capacity, " +
+				"because a node autoscaler was detected: ConfigMap kube-system/cluster-autoscaler-status"},
+		{name: "Karpenter", room: roomAuto, objects: []runtime.Object{added}, evicts: true,
+			message: "label karpenter.sh/nodepool of most nodes"},
+		{name: "one node with a label of Karpenter", room: roomAuto, objects: []runtime.Object{added, node("n2", "150m")}, evicts: false,
+			message: "evictions wait for a node with free capacity, because no node autoscaler was detected"},
+		{name: "free capacity by flag", room: roomFree, objects: []runtime.Object{added, status}, evicts: false},
+		{name: "node size by flag", room: roomSize, objects: []runtime.Object{added, status}, evicts: false},
+		{name: "no check by flag", room: roomOff, objects: []runtime.Object{node("n1", "150m")}, evicts: true},
 	} {
-		config := Default()
-		config.EvictionRoom = c.room
-		w := newWorld(t, config, append(web(vpav1.UpdateModeRecreate, 2), c.objects...)...)
-		w.caches.constraints.WaitForCacheSync(t.Context().Done())
-		var out strings.Builder
-		w.loop.setExecutor(&actuate.DryRun{Out: &out})
-		w.runOnce(noon)
-		w.runOnce(noon.Add(time.Hour))
-		require.Equal(t, c.evicts, strings.Contains(out.String(), "would evict pod"), "%s: %s", name, out.String())
-		require.Contains(t, out.String(), c.says, name)
-		require.Equal(t, c.says != "", strings.Contains(out.String(), "evictions "), name)
-		require.LessOrEqual(t, strings.Count(out.String(), "evictions "), 1, "%s: once", name)
-		require.Equal(t, !c.evicts, w.value("loadline_updater_skipped_pods", "reason", reason.TooLargeForNode.String()) > 0, name)
+		t.Run(tc.name, func(t *testing.T) {
+			config := Default()
+			config.EvictionRoom = tc.room
+			w := newWorld(t, config, append(web(vpav1.UpdateModeRecreate, 2), tc.objects...)...)
+			w.caches.constraints.WaitForCacheSync(t.Context().Done())
+			var out strings.Builder
+			w.loop.setExecutor(&actuate.DryRun{Out: &out})
+			w.runOnce(noon)
+			w.runOnce(noon.Add(time.Hour))
+			require.Equal(t, tc.evicts, strings.Contains(out.String(), "would evict pod"), out.String())
+			require.Contains(t, out.String(), tc.message)
+			require.Equal(t, tc.message != "", strings.Contains(out.String(), "evictions "))
+			require.LessOrEqual(t, strings.Count(out.String(), "evictions "), 1, "once")
+			require.Equal(t, !tc.evicts, w.value("loadline_updater_skipped_pods", "reason", reason.TooLargeForNode.String()) > 0)
+		})
 	}
 }
 

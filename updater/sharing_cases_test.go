@@ -53,19 +53,23 @@ func TestShare_IgnoresRequestsThatNodeNeverGrants(t *testing.T) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason}}
 		}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*corev1.Pod)
 		want   string
 	}{
-		"it runs":                             {func(*corev1.Pod) {}, "666m 666m 666m"},
-		"it waits for what bases leave":       {resizing("6", corev1.PodReasonDeferred), "666m 666m 666m"},
-		"it waits for more":                   {resizing("7", corev1.PodReasonDeferred), "800m 800m 800m"},
-		"it asks for what the node never has": {resizing("9", corev1.PodReasonInfeasible), "800m 800m 800m"},
-		"it was bound to a node that is full": {func(p *corev1.Pod) { p.Status.Phase, p.Status.StartTime = corev1.PodPending, nil }, "800m 800m 800m"},
+		{name: "running pod", change: func(*corev1.Pod) {}, want: "666m 666m 666m"},
+		{name: "deferred resize that fits beside the bases", change: resizing("6", corev1.PodReasonDeferred), want: "666m 666m 666m"},
+		{name: "deferred resize that does not fit", change: resizing("7", corev1.PodReasonDeferred), want: "800m 800m 800m"},
+		{name: "infeasible resize", change: resizing("9", corev1.PodReasonInfeasible), want: "800m 800m 800m"},
+		{name: "pending pod on a full node", change: func(p *corev1.Pod) { p.Status.Phase, p.Status.StartTime = corev1.PodPending, nil },
+			want: "800m 800m 800m"},
 	} {
-		r := newSharing(t, 3, sharingOnPolicy(), stray(c.change))
-		r.runAt(0)
-		require.Equal(t, c.want, r.runAt(5*time.Minute), name)
+		t.Run(tc.name, func(t *testing.T) {
+			r := newSharing(t, 3, sharingOnPolicy(), stray(tc.change))
+			r.runAt(0)
+			require.Equal(t, tc.want, r.runAt(5*time.Minute))
+		})
 	}
 }
 
@@ -100,16 +104,25 @@ func TestShare_WritesTestPodUID(t *testing.T) {
 }
 
 func TestShare_LogsUnusableNode(t *testing.T) {
-	for problem, change := range map[string]func(*corev1.Node){
-		"KubeletTooOld":      func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" },
-		"AllocatableUnknown": func(n *corev1.Node) { n.Status.Allocatable = nil },
-		"SizeFollowsPods":    func(n *corev1.Node) { n.Labels = map[string]string{"type": "virtual-kubelet"} },
+	for _, tc := range []struct {
+		name    string
+		problem string
+		change  func(*corev1.Node)
+	}{
+		{name: "kubelet without resizes in place", problem: "KubeletTooOld",
+			change: func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }},
+		{name: "unknown allocatable resources", problem: "AllocatableUnknown", change: func(n *corev1.Node) { n.Status.Allocatable = nil }},
+		{name: "virtual node", problem: "SizeFollowsPods",
+			change: func(n *corev1.Node) { n.Labels = map[string]string{"type": "virtual-kubelet"} }},
 	} {
-		for _, mode := range []loadlinev1alpha1.SharingMode{loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun} {
-			w := newWorld(t, Default(), append(peakingPods(3, unlimited), peakingVPA(), sharingPolicy(mode, automatic), kubelet("n1", "8", change))...)
-			lines := w.sharingLogs(noon)
-			require.Contains(t, lines[0], "Sharing, dry run[node n1 pods 3", "%s: it acts as DryRun", problem)
-			require.Contains(t, lines[0], "problem "+problem)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			for _, mode := range []loadlinev1alpha1.SharingMode{loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun} {
+				objects := append(peakingPods(3, unlimited), peakingVPA(), sharingPolicy(mode, automatic))
+				w := newWorld(t, Default(), append(objects, kubelet("n1", "8", tc.change))...)
+				lines := w.sharingLogs(noon)
+				require.Contains(t, lines[0], "Sharing, dry run[node n1 pods 3", "it acts as DryRun")
+				require.Contains(t, lines[0], "problem "+tc.problem)
+			}
+		})
 	}
 }

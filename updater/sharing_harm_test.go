@@ -50,59 +50,70 @@ func TestShareRevert_WaitsUntilPeakFits(t *testing.T) {
 
 // Slow harm must be detected as well.
 func TestShare_RestartedPodDoesNotShrink(t *testing.T) {
-	for name, again := range map[string]bool{"it restarts again": true, "it works": false} {
-		r := newSharing(t, 3, sharingOnPolicy())
-		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
-		r.restarted("web-1-1", 1)
-		r.arrive("web-1-3")
-		require.Equal(t, "725m 800m 725m 725m", r.runAt(5*time.Minute), name)
-		require.Equal(t, "cpu at 2026-01-02T12:00:00Z after 0", r.marks()[1], name)
-		require.EqualValues(t, 1, r.skipped("UnderObservation"), name)
-		if again {
-			r.restarted("web-1-1", 2)
-			require.Equal(t, "725m 1400m 725m 725m", r.runAt(9*time.Minute), name)
-			continue
-		}
-		require.Equal(t, "725m 800m 725m 725m", r.runAt(14*time.Minute), name)
-		require.EqualValues(t, 1, r.skipped("UnderObservation"), name)
-		require.Equal(t, "725m 800m 725m 725m", r.runAt(15*time.Minute), name)
-		require.EqualValues(t, 1, r.skipped("RecentlyShrunk"), "nobody waits for what it would give")
-		require.Equal(t, "725m 725m 725m 725m", r.runAt(65*time.Minute), name)
+	for _, tc := range []struct {
+		name  string
+		again bool
+	}{
+		{name: "second restart", again: true},
+		{name: "no further restart"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newSharing(t, 3, sharingOnPolicy())
+			require.Equal(t, "800m 800m 800m", r.runAt(0))
+			r.restarted("web-1-1", 1)
+			r.arrive("web-1-3")
+			require.Equal(t, "725m 800m 725m 725m", r.runAt(5*time.Minute))
+			require.Equal(t, "cpu at 2026-01-02T12:00:00Z after 0", r.marks()[1])
+			require.EqualValues(t, 1, r.skipped("UnderObservation"))
+			if tc.again {
+				r.restarted("web-1-1", 2)
+				require.Equal(t, "725m 1400m 725m 725m", r.runAt(9*time.Minute))
+				return
+			}
+			require.Equal(t, "725m 800m 725m 725m", r.runAt(14*time.Minute))
+			require.EqualValues(t, 1, r.skipped("UnderObservation"))
+			require.Equal(t, "725m 800m 725m 725m", r.runAt(15*time.Minute))
+			require.EqualValues(t, 1, r.skipped("RecentlyShrunk"), "nobody waits for what it would give")
+			require.Equal(t, "725m 725m 725m 725m", r.runAt(65*time.Minute))
+		})
 	}
 }
 
 // Conditions that block a smaller CPU share must not delay memory.
 func TestShare_OOMMemoryDoesNotWaitForCPU(t *testing.T) {
-	for name, hinder := range map[string]func(r *rolling){
-		"nothing in the way": func(*rolling) {},
-		"a cordoned node": func(r *rolling) {
-			_, err := r.kube.CoreV1().Nodes().Update(r.t.Context(), kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true }), metav1.UpdateOptions{})
+	for _, tc := range []struct {
+		name   string
+		after  time.Duration
+		hinder func(r *rolling)
+	}{
+		{name: "nothing prevents it", after: 5 * time.Minute, hinder: func(*rolling) {}},
+		{name: "cordoned node", after: 5 * time.Minute, hinder: func(r *rolling) {
+			cordoned := kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+			_, err := r.kube.CoreV1().Nodes().Update(r.t.Context(), cordoned, metav1.UpdateOptions{})
 			require.NoError(r.t, err)
 			require.Eventually(r.t, func() bool {
 				n, err := r.loop.shareRounds.Sharing.Nodes.Get("n1")
 				return err == nil && n.Spec.Unschedulable
 			}, time.Minute, time.Millisecond)
-		},
-		"it was changed outside": func(r *rolling) {
+		}},
+		{name: "pod changed by another controller", after: 4 * time.Minute, hinder: func(r *rolling) {
 			r.change("web-1-1", func(p *corev1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("900m")
 			})
-		},
+		}},
 	} {
-		r := newSharing(t, 3, sharingOnPolicy(cpuAndMemory))
-		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
-		r.arrive("web-1-3")
-		hinder(r)
-		r.change("web-1-1", func(p *corev1.Pod) {
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(4*time.Minute), 1)}
+		t.Run(tc.name, func(t *testing.T) {
+			r := newSharing(t, 3, sharingOnPolicy(cpuAndMemory))
+			require.Equal(t, "800m 800m 800m", r.runAt(0))
+			r.arrive("web-1-3")
+			tc.hinder(r)
+			r.change("web-1-1", func(p *corev1.Pod) {
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(4*time.Minute), 1)}
+			})
+			cpu := r.pod("web-1-1").Spec.Containers[0].Resources.Requests.Cpu().String()
+			require.Equal(t, cpu, strings.Fields(r.runAt(tc.after))[1])
+			require.Equal(t, "200Mi", strings.Fields(r.memory())[1])
 		})
-		after := 5 * time.Minute
-		if name == "it was changed outside" {
-			after = 4 * time.Minute
-		}
-		cpu := r.pod("web-1-1").Spec.Containers[0].Resources.Requests.Cpu().String()
-		require.Equal(t, cpu, strings.Fields(r.runAt(after))[1], name)
-		require.Equal(t, "200Mi", strings.Fields(r.memory())[1], name)
 	}
 }
 

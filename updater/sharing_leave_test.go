@@ -47,47 +47,53 @@ func TestSharingOff_OnFullNodeDoesNotEvict(t *testing.T) {
 }
 
 func TestSharingEnd_RestoresPeak(t *testing.T) {
-	for name, leave := range map[string]func(r *rolling){
-		"sharing is off": func(r *rolling) { r.edit(sharingOff) },
-		"only a dry run": func(r *rolling) {
+	for _, tc := range []struct {
+		name  string
+		leave func(r *rolling)
+	}{
+		{name: "mode Off", leave: func(r *rolling) { r.edit(sharingOff) }},
+		{name: "mode DryRun", leave: func(r *rolling) {
 			r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Mode = new(loadlinev1alpha1.SharingDryRun) })
-		},
-		"another recipe": func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }) },
-		"the policy goes": func(r *rolling) {
+		}},
+		{name: "recipe without sharing",
+			leave: func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }) }},
+		{name: "deleted policy", leave: func(r *rolling) {
 			require.NoError(r.t, r.vpa.LoadlineV1alpha1().SizingPolicies().Delete(r.t.Context(), "fleet", metav1.DeleteOptions{}))
 			r.awaitSkipReason(peakingVPA(), "PolicyUnknown")
-		},
-		"the workload is taken out": func(r *rolling) {
+		}},
+		{name: "workload opted out", leave: func(r *rolling) {
 			d, err := r.kube.AppsV1().Deployments("shop").Get(r.t.Context(), "web", metav1.GetOptions{})
 			require.NoError(r.t, err)
 			d.Annotations = map[string]string{"loadline.dev/sharing": "off"}
 			_, err = r.kube.AppsV1().Deployments("shop").Update(r.t.Context(), d, metav1.UpdateOptions{})
 			require.NoError(r.t, err)
 			require.Eventually(r.t, func() bool { return r.caches.policies.For(peakingVPA()).SharingOptedOut }, time.Minute, time.Millisecond)
-		},
-		"a HorizontalPodAutoscaler appears": func(r *rolling) {
+		}},
+		{name: "new HorizontalPodAutoscaler", leave: func(r *rolling) {
 			r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = new(loadlinev1alpha1.HPAProceed) })
 			_, err := r.kube.AutoscalingV2().HorizontalPodAutoscalers("shop").Create(r.t.Context(), hpa(), metav1.CreateOptions{})
 			require.NoError(r.t, err)
 			list := r.caches.constraints.Autoscaling().V2().HorizontalPodAutoscalers().Informer().GetStore().List
 			require.Eventually(r.t, func() bool { return len(list()) > 0 }, time.Minute, time.Millisecond)
-		},
-		"a node autoscaler appears": func(r *rolling) {
+		}},
+		{name: "new node autoscaler", leave: func(r *rolling) {
 			_, err := r.kube.CoreV1().ConfigMaps("kube-system").Create(r.t.Context(), autoscalerStatus(), metav1.CreateOptions{})
 			require.NoError(r.t, err)
-		},
+		}},
 	} {
-		r := newSharing(t, 3, sharingOnPolicy())
-		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
-		leave(r)
-		r.runAt(5 * time.Minute)
-		require.Equal(t, "1400m 1400m 1400m", r.runAt(10*time.Minute), name)
-		r.runAt(11 * time.Minute)
-		require.Equal(t, []string{"", "", ""}, r.marks(), name)
-		require.Empty(t, r.evictions(), name)
-		r.kube.ClearActions()
-		r.runAt(12 * time.Minute)
-		require.Empty(t, r.writes(), name)
+		t.Run(tc.name, func(t *testing.T) {
+			r := newSharing(t, 3, sharingOnPolicy())
+			require.Equal(t, "800m 800m 800m", r.runAt(0))
+			tc.leave(r)
+			r.runAt(5 * time.Minute)
+			require.Equal(t, "1400m 1400m 1400m", r.runAt(10*time.Minute))
+			r.runAt(11 * time.Minute)
+			require.Equal(t, []string{"", "", ""}, r.marks())
+			require.Empty(t, r.evictions())
+			r.kube.ClearActions()
+			r.runAt(12 * time.Minute)
+			require.Empty(t, r.writes())
+		})
 	}
 }
 
@@ -113,35 +119,41 @@ func TestSharingEnd_KeepsSharesWhileChangesAreForbidden(t *testing.T) {
 	mode := func(m loadlinev1alpha1.RolloutMode) func(*rolling) {
 		return func(r *rolling) { r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = &m }) }
 	}
-	for name, c := range map[string]struct{ forbid, allow func(r *rolling) }{
-		"Recommend": {mode(loadlinev1alpha1.RolloutModeRecommend), mode(loadlinev1alpha1.RolloutModeAuto)},
-		"Observe":   {mode(loadlinev1alpha1.RolloutModeObserve), mode(loadlinev1alpha1.RolloutModeAuto)},
-		"skip": {
-			func(r *rolling) {
-				r.annotateDeployment("loadline.dev/skip", "true", func() bool { return r.caches.policies.For(peakingVPA()).Reason != "" })
-			},
-			func(r *rolling) {
-				r.annotateDeployment("loadline.dev/skip", "", func() bool { return r.caches.policies.For(peakingVPA()).Reason == "" })
-			},
-		},
+	for _, tc := range []struct {
+		name          string
+		forbid, allow func(r *rolling)
+		tooCautious   bool // reported in the condition
+	}{
+		{name: "Recommend", forbid: mode(loadlinev1alpha1.RolloutModeRecommend), allow: mode(loadlinev1alpha1.RolloutModeAuto),
+			tooCautious: true},
+		{name: "Observe", forbid: mode(loadlinev1alpha1.RolloutModeObserve), allow: mode(loadlinev1alpha1.RolloutModeAuto),
+			tooCautious: true},
+		{name: "skip annotation", forbid: func(r *rolling) {
+			r.annotateDeployment("loadline.dev/skip", "true", func() bool { return r.caches.policies.For(peakingVPA()).Reason != "" })
+		}, allow: func(r *rolling) {
+			r.annotateDeployment("loadline.dev/skip", "", func() bool { return r.caches.policies.For(peakingVPA()).Reason == "" })
+		}},
 	} {
-		r := newSharing(t, 3, sharingOnPolicy())
-		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
-		c.forbid(r)
-		require.Equal(t, "800m 800m 800m", r.runAt(5*time.Minute), name)
-		require.Equal(t, "800m 800m 800m", r.runAt(10*time.Minute), name)
-		if name != "skip" {
-			require.Contains(t, r.condition(), "False ModeTooConservative", name)
-			require.Contains(t, r.condition(), `pods with a share keep it: to end it, set spec.sharing.mode: "Off" first, while pods may be changed`, name)
-		}
-		r.edit(sharingOff)
-		require.Equal(t, "800m 800m 800m", r.runAt(15*time.Minute), name)
-		require.NotContains(t, r.marks(), "", name)
-		c.allow(r)
-		r.runAt(20 * time.Minute)
-		require.Equal(t, "1400m 1400m 1400m", r.runAt(21*time.Minute), name)
-		r.runAt(22 * time.Minute)
-		require.Equal(t, []string{"", "", ""}, r.marks(), name)
+		t.Run(tc.name, func(t *testing.T) {
+			r := newSharing(t, 3, sharingOnPolicy())
+			require.Equal(t, "800m 800m 800m", r.runAt(0))
+			tc.forbid(r)
+			require.Equal(t, "800m 800m 800m", r.runAt(5*time.Minute))
+			require.Equal(t, "800m 800m 800m", r.runAt(10*time.Minute))
+			if tc.tooCautious {
+				require.Contains(t, r.condition(), "False ModeTooConservative")
+				require.Contains(t, r.condition(),
+					`pods with a share keep it: to end it, set spec.sharing.mode: "Off" first, while pods may be changed`)
+			}
+			r.edit(sharingOff)
+			require.Equal(t, "800m 800m 800m", r.runAt(15*time.Minute))
+			require.NotContains(t, r.marks(), "")
+			tc.allow(r)
+			r.runAt(20 * time.Minute)
+			require.Equal(t, "1400m 1400m 1400m", r.runAt(21*time.Minute))
+			r.runAt(22 * time.Minute)
+			require.Equal(t, []string{"", "", ""}, r.marks())
+		})
 	}
 }
 
@@ -397,20 +409,25 @@ func TestShareMark_WithoutPolicyDoesNotBlockNode(t *testing.T) {
 }
 
 func TestShare_IgnoresSmallDifferences(t *testing.T) {
-	for has, want := range map[string]string{"20m": "20m", "30m": "13m"} {
-		vpa := peakingVPA()
-		c := &vpa.Status.Recommendation.ContainerRecommendations[0]
-		c.LowerBound, c.Target, c.UpperBound = list("10m", "100Mi"), list("20m", "200Mi"), list("20m", "200Mi")
-		r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
-			unlimited(p)
-			p.Spec.Containers[0].Resources.Requests = list(has, "200Mi")
-		}), vpa, sharingOnPolicy())...)
-		require.Equal(t, want+" "+want+" "+want, r.runAt(0), "shares are 13m")
-		r.kube.ClearActions()
-		r.restarted("web-1-1", 2)
-		if has == "30m" {
-			require.Equal(t, "13m 20m 13m", r.runAt(time.Minute), "what did harm is given back all the same")
-		}
+	for _, tc := range []struct{ name, has, want string }{
+		{name: "small difference", has: "20m", want: "20m"},
+		{name: "large difference", has: "30m", want: "13m"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			vpa := peakingVPA()
+			c := &vpa.Status.Recommendation.ContainerRecommendations[0]
+			c.LowerBound, c.Target, c.UpperBound = list("10m", "100Mi"), list("20m", "200Mi"), list("20m", "200Mi")
+			r := shareWith(t, Default(), append(peakingPods(3, func(p *corev1.Pod) {
+				unlimited(p)
+				p.Spec.Containers[0].Resources.Requests = list(tc.has, "200Mi")
+			}), vpa, sharingOnPolicy())...)
+			require.Equal(t, tc.want+" "+tc.want+" "+tc.want, r.runAt(0), "shares are 13m")
+			r.kube.ClearActions()
+			r.restarted("web-1-1", 2)
+			if tc.has == "30m" {
+				require.Equal(t, "13m 20m 13m", r.runAt(time.Minute), "what did harm is given back all the same")
+			}
+		})
 	}
 }
 

@@ -155,33 +155,40 @@ func TestShare_GrowthWaitsForShrinking(t *testing.T) {
 }
 
 func TestShare_UnknownStateKeepsShares(t *testing.T) {
-	for name, obscure := range map[string]func(r *rolling){
-		"nodes are not known": func(r *rolling) { r.loop.shareRounds.Sharing.NodeInformer = syncedWhen(func() bool { return false }) },
-		"paused":              func(r *rolling) { r.edit(pausedPolicy) },
-		"another updater holds the lease": func(r *rolling) {
+	for _, tc := range []struct {
+		name    string
+		obscure func(r *rolling)
+	}{
+		{name: "unknown nodes",
+			obscure: func(r *rolling) { r.loop.shareRounds.Sharing.NodeInformer = syncedWhen(func() bool { return false }) }},
+		{name: "paused policy", obscure: func(r *rolling) { r.edit(pausedPolicy) }},
+		{name: "Lease of another updater", obscure: func(r *rolling) {
 			r.loop.shareRounds.Conditions.Election = &flags.Election{Namespace: "kube-system", Name: "vpa-updater"}
 			_, err := r.kube.CoordinationV1().Leases("kube-system").Create(t.Context(), &coordinationv1.Lease{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"},
 				Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("other"), LeaseDurationSeconds: new(int32(24 * 3600)), RenewTime: new(metav1.NewMicroTime(noon))},
 			}, metav1.CreateOptions{})
 			require.NoError(t, err)
-		},
-		"the lease cannot be read": func(r *rolling) {
+		}},
+		{name: "unreadable Lease", obscure: func(r *rolling) {
 			r.loop.shareRounds.Conditions.Election = &flags.Election{Namespace: "kube-system", Name: "vpa-updater"}
 			r.kube.PrependReactor("get", "leases", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
-		},
+		}},
 	} {
-		r := newSharing(t, 3, sharingOnPolicy())
-		require.Equal(t, "800m 800m 800m", r.runAt(0), name)
-		obscure(r)
-		r.arrive("web-1-3")
-		for minute := range 12 {
-			require.Equal(t, "800m 800m 800m 1400m", r.runAt(time.Duration(minute+1)*time.Minute), name)
-		}
-		require.NotContains(t, r.marks()[:3], "", name)
-		if name == "the lease cannot be read" {
-			require.Contains(t, r.condition(), "False AnotherUpdater: acts as DryRun: failed to check for another updater: read the Lease kube-system/vpa-updater: forbidden")
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			r := newSharing(t, 3, sharingOnPolicy())
+			require.Equal(t, "800m 800m 800m", r.runAt(0))
+			tc.obscure(r)
+			r.arrive("web-1-3")
+			for minute := range 12 {
+				require.Equal(t, "800m 800m 800m 1400m", r.runAt(time.Duration(minute+1)*time.Minute))
+			}
+			require.NotContains(t, r.marks()[:3], "")
+			if tc.name == "unreadable Lease" {
+				require.Contains(t, r.condition(), "False AnotherUpdater: acts as DryRun: failed to check for another updater: read the "+
+					"Lease kube-system/vpa-updater: forbidden")
+			}
+		})
 	}
 }
 
@@ -251,27 +258,33 @@ func TestShare_TwoPoliciesOnOneNode(t *testing.T) {
 
 func TestShare_IneligibleNodesAndPods(t *testing.T) {
 	older := func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		config  func(*Config)
 		objects []runtime.Object
-		change  func(r *rolling)
 		want    string // prefix of the condition
 	}{
-		"an old kubelet":      {objects: []runtime.Object{kubelet("n1", "8", older)}, want: "False KubeletTooOld: acts as DryRun: pods on nodes that do not allow changes: KubeletTooOld=3; such a node is n1"},
-		"a cordoned node":     {objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true })}, want: "True Shares: pods that share: 3"},
-		"nothing allocatable": {objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Status.Allocatable = nil })}, want: "False AllocatableUnknown"},
-		"an HPA on CPU":       {objects: []runtime.Object{hpa()}, want: "True Shares: pods that share: 0"},
-		"one namespace":       {config: func(c *Config) { c.Kube.Namespace = "shop" }, want: "False NodesUnknown"},
+		{name: "old kubelet", objects: []runtime.Object{kubelet("n1", "8", older)},
+			want: "False KubeletTooOld: acts as DryRun: pods on nodes that do not allow changes: KubeletTooOld=3; such a node is n1"},
+		{name: "cordoned node", objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Spec.Unschedulable = true })},
+			want: "True Shares: pods that share: 3"},
+		{name: "no allocatable resources",
+			objects: []runtime.Object{kubelet("n1", "8", func(n *corev1.Node) { n.Status.Allocatable = nil })},
+			want:    "False AllocatableUnknown"},
+		{name: "HPA on CPU", objects: []runtime.Object{hpa()}, want: "True Shares: pods that share: 0"},
+		{name: "one namespace", config: func(c *Config) { c.Kube.Namespace = "shop" }, want: "False NodesUnknown"},
 	} {
-		config := Default()
-		if c.config != nil {
-			c.config(config)
-		}
-		r := shareWith(t, config, append(append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy()), c.objects...)...)
-		require.Equal(t, "1400m 1400m 1400m", r.runAt(0), name)
-		require.Equal(t, "1400m 1400m 1400m", r.runAt(time.Minute), name)
-		require.True(t, strings.HasPrefix(r.condition(), c.want), "%s: %s", name, r.condition())
-		require.Equal(t, []string{"", "", ""}, r.marks(), name)
+		t.Run(tc.name, func(t *testing.T) {
+			config := Default()
+			if tc.config != nil {
+				tc.config(config)
+			}
+			r := shareWith(t, config, append(append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy()), tc.objects...)...)
+			require.Equal(t, "1400m 1400m 1400m", r.runAt(0))
+			require.Equal(t, "1400m 1400m 1400m", r.runAt(time.Minute))
+			require.True(t, strings.HasPrefix(r.condition(), tc.want), r.condition())
+			require.Equal(t, []string{"", "", ""}, r.marks())
+		})
 	}
 }
 

@@ -12,35 +12,42 @@ import (
 
 // The pod gets its base and a part of the remaining headroom.
 func TestShareStay_BlockedEvictionGetsShare(t *testing.T) {
-	for name, c := range map[string]struct {
-		cpu  string // of the node
-		want string
-		left int    // pods that should leave
-		why  string // skip reason
-		more func(*loadlinev1alpha1.SizingPolicySpec)
+	for _, tc := range []struct {
+		name   string
+		cpu    string // of the node
+		want   string
+		left   int    // pods that should leave
+		reason string // skip reason
+		change func(*loadlinev1alpha1.SizingPolicySpec)
 	}{
-		"no other node has room":       {"2000m", "666m 666m 666m", 1, "NodeFull", func(*loadlinev1alpha1.SizingPolicySpec) {}},
-		"the bases alone are too much": {"1400m", "500m 500m 500m", 2, "NodeFull", func(*loadlinev1alpha1.SizingPolicySpec) {}},
-		"the schedule": {"2000m", "666m 666m 666m", 1, "OutsideWindow", func(s *loadlinev1alpha1.SizingPolicySpec) {
-			s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
-		}},
+		{name: "no room on another node", cpu: "2000m", want: "666m 666m 666m", left: 1, reason: "NodeFull",
+			change: func(*loadlinev1alpha1.SizingPolicySpec) {}},
+		{name: "bases exceed the node", cpu: "1400m", want: "500m 500m 500m", left: 2, reason: "NodeFull",
+			change: func(*loadlinev1alpha1.SizingPolicySpec) {}},
+		{name: "outside of the schedule", cpu: "2000m", want: "666m 666m 666m", left: 1, reason: "OutsideWindow",
+			change: func(s *loadlinev1alpha1.SizingPolicySpec) {
+				s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
+			}},
 	} {
-		objects := append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy(evicting, c.more), kubelet("n1", c.cpu))
-		if c.why != "NodeFull" {
-			objects = append(objects, kubelet("n2", "8"))
-		}
-		r := shareWith(t, Default(), objects...)
-		r.runAt(0)
-		require.EqualValues(t, c.left, r.skipped(c.why), name)
-		require.Equal(t, "1400m", r.pod("web-1-0").Spec.Containers[0].Resources.Requests.Cpu().String(), "it has until the next round to leave")
-		require.Equal(t, c.want, r.runAt(5*time.Minute), name)
-		require.Empty(t, r.evictions(), name)
-		r.kube.ClearActions()
-		for minute := range 12 {
-			require.Equal(t, c.want, r.runAt(time.Duration(6+minute)*time.Minute), name)
-		}
-		require.Empty(t, r.writes(), name)
-		require.EqualValues(t, c.left, r.skipped(c.why), "it leaves as soon as it may")
+		t.Run(tc.name, func(t *testing.T) {
+			objects := append(peakingPods(3, unlimited), peakingVPA(), sharingOnPolicy(evicting, tc.change), kubelet("n1", tc.cpu))
+			if tc.reason != "NodeFull" {
+				objects = append(objects, kubelet("n2", "8"))
+			}
+			r := shareWith(t, Default(), objects...)
+			r.runAt(0)
+			require.EqualValues(t, tc.left, r.skipped(tc.reason))
+			cpu := r.pod("web-1-0").Spec.Containers[0].Resources.Requests.Cpu()
+			require.Equal(t, "1400m", cpu.String(), "it has until the next round to leave")
+			require.Equal(t, tc.want, r.runAt(5*time.Minute))
+			require.Empty(t, r.evictions())
+			r.kube.ClearActions()
+			for minute := range 12 {
+				require.Equal(t, tc.want, r.runAt(time.Duration(6+minute)*time.Minute))
+			}
+			require.Empty(t, r.writes())
+			require.EqualValues(t, tc.left, r.skipped(tc.reason), "it leaves as soon as it may")
+		})
 	}
 }
 

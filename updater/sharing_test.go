@@ -192,82 +192,100 @@ func TestSharingRound_ExclusionReasons(t *testing.T) {
 			}
 		}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		policy *loadlinev1alpha1.SizingPolicy
 		node   *corev1.Node
 		more   runtime.Object
 		change func([]runtime.Object)
 		want   map[string]int
 	}{
-		"a policy that is off":  {policy: sharingPolicy(loadlinev1alpha1.SharingOff)},
-		"another recipe":        {policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }), want: map[string]int{"NoRecommendation": 2}},
-		"the recommender's":     {policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = nil }), want: map[string]int{"NoRecommendation": 2}},
-		"paused":                {policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, pausedPolicy), want: map[string]int{"Excluded": 2}},
-		"opted out":             {change: template("loadline.dev/sharing", "off"), want: map[string]int{"SharingOff": 2}},
-		"skipped":               {change: template("loadline.dev/skip", "true"), want: map[string]int{"Excluded": 2}},
-		"a node with GPUs":      {node: kubelet("n1", "8", gpu), want: map[string]int{"GPUNode": 2}},
-		"a young workload":      {change: created(noon.Add(-59 * time.Minute)), want: map[string]int{"NewWorkload": 2}},
-		"an HPA on CPU":         {more: hpa(), want: map[string]int{"ManagedByHPA": 2}},
-		"a class of its own":    {change: onPods(func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }), want: map[string]int{"Guaranteed": 2}},
-		"pods that are pending": {change: onPods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), want: map[string]int{"NotRunning": 2}},
-		"pods that go away": {change: onPods(func(p *corev1.Pod) {
+		{name: "policy with mode Off", policy: sharingPolicy(loadlinev1alpha1.SharingOff)},
+		{name: "another recipe", policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.Recipe = new("loadline")
+		}), want: map[string]int{"NoRecommendation": 2}},
+		{name: "recommender's recipe", policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.Recipe = nil
+		}), want: map[string]int{"NoRecommendation": 2}},
+		{name: "paused policy", policy: sharingPolicy(loadlinev1alpha1.SharingDryRun, pausedPolicy), want: map[string]int{"Excluded": 2}},
+		{name: "sharing opted out", change: template("loadline.dev/sharing", "off"), want: map[string]int{"SharingOff": 2}},
+		{name: "workload opted out", change: template("loadline.dev/skip", "true"), want: map[string]int{"Excluded": 2}},
+		{name: "GPU node", node: kubelet("n1", "8", gpu), want: map[string]int{"GPUNode": 2}},
+		{name: "new workload", change: created(noon.Add(-59 * time.Minute)), want: map[string]int{"NewWorkload": 2}},
+		{name: "HPA on CPU", more: hpa(), want: map[string]int{"ManagedByHPA": 2}},
+		{name: "Guaranteed", change: onPods(func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }),
+			want: map[string]int{"Guaranteed": 2}},
+		{name: "pending pods", change: onPods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }),
+			want: map[string]int{"NotRunning": 2}},
+		{name: "terminating pods", change: onPods(func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"example.com/wait"}
 		}), want: map[string]int{"Terminating": 2}},
-		"pods that are boosted":  {change: onPods(func(p *corev1.Pod) { p.Annotations = map[string]string{"vpaCpuStartupBoost/app": "{}"} }), want: map[string]int{"Boosted": 2}},
-		"sizes of the whole pod": {change: onPods(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("2", "1Gi")} }), want: map[string]int{"PodLevelResources": 2}},
-		"a resize": {change: onPods(func(p *corev1.Pod) {
+		{name: "boosted pods", change: onPods(func(p *corev1.Pod) { p.Annotations = map[string]string{"vpaCpuStartupBoost/app": "{}"} }),
+			want: map[string]int{"Boosted": 2}},
+		{name: "pod-level resources",
+			change: onPods(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("2", "1Gi")} }),
+			want:   map[string]int{"PodLevelResources": 2}},
+		{name: "resize in progress", change: onPods(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &corev1.ResourceRequirements{Requests: list("1", "200Mi")}}}
 		}), want: map[string]int{"Resizing": 2}},
 	} {
-		if c.policy == nil {
-			c.policy = sharingPolicy(loadlinev1alpha1.SharingDryRun)
-		}
-		if c.node == nil {
-			c.node = kubelet("n1", "8")
-		}
-		objects := append(peakingPods(2, nil), peakingVPA(), c.policy, c.node)
-		if c.change != nil {
-			c.change(objects)
-		}
-		if c.more != nil {
-			objects = append(objects, c.more)
-		}
-		found := newWorld(t, Default(), objects...).shares(noon)
-		if c.want == nil {
-			require.Nil(t, found, name)
-			continue
-		}
-		apart := map[string]int{}
-		for why, pods := range found.Apart {
-			apart[string(why)] = pods
-		}
-		require.Equal(t, c.want, apart, name)
-		require.Empty(t, found.Nodes, name)
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.policy == nil {
+				tc.policy = sharingPolicy(loadlinev1alpha1.SharingDryRun)
+			}
+			if tc.node == nil {
+				tc.node = kubelet("n1", "8")
+			}
+			objects := append(peakingPods(2, nil), peakingVPA(), tc.policy, tc.node)
+			if tc.change != nil {
+				tc.change(objects)
+			}
+			if tc.more != nil {
+				objects = append(objects, tc.more)
+			}
+			found := newWorld(t, Default(), objects...).shares(noon)
+			if tc.want == nil {
+				require.Nil(t, found)
+				return
+			}
+			apart := map[string]int{}
+			for why, pods := range found.Apart {
+				apart[string(why)] = pods
+			}
+			require.Equal(t, tc.want, apart)
+			require.Empty(t, found.Nodes)
+		})
 	}
 }
 
 func TestSharingRound_EvaluatesDifferingPods(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*corev1.Pod)
 		pods   int
 		bases  float64
 	}{
-		"as they are":                {func(*corev1.Pod) {}, 4, 2000},
-		"labels that no VPA selects": {func(p *corev1.Pod) { p.Labels = map[string]string{"app": "other"} }, 3, 1500},
-		"overhead":                   {func(p *corev1.Pod) { p.Spec.Overhead = list("100m", "10Mi") }, 4, 2100},
-		"a boost":                    {func(p *corev1.Pod) { p.Annotations = map[string]string{"vpaCpuStartupBoost/app": "{}"} }, 3, 1500},
-		"another request":            {func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1", "200Mi") }, 4, 2000},
+		{name: "equal pods", change: func(*corev1.Pod) {}, pods: 4, bases: 2000},
+		{name: "pod that no VPA selects", change: func(p *corev1.Pod) { p.Labels = map[string]string{"app": "other"} }, pods: 3,
+			bases: 1500},
+		{name: "overhead", change: func(p *corev1.Pod) { p.Spec.Overhead = list("100m", "10Mi") }, pods: 4, bases: 2100},
+		{name: "boosted pod", change: func(p *corev1.Pod) { p.Annotations = map[string]string{"vpaCpuStartupBoost/app": "{}"} }, pods: 3,
+			bases: 1500},
+		{name: "another request", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1", "200Mi") }, pods: 4,
+			bases: 2000},
 	} {
-		odd := 0
-		w := newWorld(t, Default(), append(peakingPods(4, func(p *corev1.Pod) {
-			if odd++; odd == 3 {
-				c.change(p)
-			}
-			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &p.Spec.Containers[0].Resources}}
-		}), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
-		n := w.shares(noon).Nodes[0]
-		require.Equal(t, c.pods, n.Pods, name)
-		require.InDelta(t, c.bases, n.Bases[resources.CPU], 1e-6, name)
+		t.Run(tc.name, func(t *testing.T) {
+			odd := 0
+			w := newWorld(t, Default(), append(peakingPods(4, func(p *corev1.Pod) {
+				if odd++; odd == 3 {
+					tc.change(p)
+				}
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &p.Spec.Containers[0].Resources}}
+			}), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+			n := w.shares(noon).Nodes[0]
+			require.Equal(t, tc.pods, n.Pods)
+			require.InDelta(t, tc.bases, n.Bases[resources.CPU], 1e-6)
+		})
 	}
 }
 
@@ -308,43 +326,57 @@ func TestSharingRound_LimitsCountInSums(t *testing.T) {
 		Type: corev1.LimitTypeContainer, Min: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}}
 	above := peakingVPA() // minAllowed exceeds the peak
 	above.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("2", "0")}}}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name                   string
 		limit                  []runtime.Object
 		bases, headroom, saved float64
 	}{
-		"of the VPA":             {[]runtime.Object{vpa}, 3000, 200, 400},
-		"of the namespace":       {[]runtime.Object{peakingVPA(), least}, 3000, 400, 800},
-		"a least above the peak": {[]runtime.Object{above}, 4200, 0, 0}, // their requests
+		{name: "limits of the VPA", limit: []runtime.Object{vpa}, bases: 3000, headroom: 200, saved: 400},
+		{name: "limits of the namespace", limit: []runtime.Object{peakingVPA(), least}, bases: 3000, headroom: 400, saved: 800},
+		{name: "minAllowed above the peak", limit: []runtime.Object{above}, bases: 4200, headroom: 0, saved: 0}, // bases: requests
 	} {
-		w := newWorld(t, Default(), append(append(peakingPods(3, nil), c.limit...), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
-		n := w.shares(noon).Nodes[0]
-		require.InDelta(t, c.bases, n.Bases[resources.CPU], 1e-6, name)
-		require.InDelta(t, c.headroom, n.Headroom[resources.CPU], 1e-6, name)
-		require.InDelta(t, c.saved, n.Saved[resources.CPU], 1e-6, name)
+		t.Run(tc.name, func(t *testing.T) {
+			objects := append(peakingPods(3, nil), tc.limit...)
+			objects = append(objects, sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))
+			w := newWorld(t, Default(), objects...)
+			n := w.shares(noon).Nodes[0]
+			require.InDelta(t, tc.bases, n.Bases[resources.CPU], 1e-6)
+			require.InDelta(t, tc.headroom, n.Headroom[resources.CPU], 1e-6)
+			require.InDelta(t, tc.saved, n.Saved[resources.CPU], 1e-6)
+		})
 	}
 }
 
 func TestSharingRound_NodeProblems(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		change  func(*corev1.Node)
 		problem reason.Reason
 		saved   float64
 	}{
-		"as usual":                {func(*corev1.Node) {}, "", 900},
-		"a release of 1.33":       {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0-gke.17" }, "", 900},
-		"an old kubelet":          {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }, reason.KubeletTooOld, 900},
-		"an unknown kubelet":      {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "" }, reason.KubeletTooOld, 900},
-		"nothing is said":         {func(n *corev1.Node) { n.Status.Allocatable = nil }, reason.AllocatableUnknown, 0},
-		"no memory is said":       {func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceMemory) }, reason.AllocatableUnknown, 0},
-		"it takes no pods":        {func(n *corev1.Node) { n.Spec.Unschedulable = true }, "", 0},
-		"GPUs that are not there": {func(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0") }, "", 900},
+		{name: "usual node", change: func(*corev1.Node) {}, saved: 900},
+		{name: "kubelet of a 1.33 release", change: func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0-gke.17" },
+			saved: 900},
+		{name: "old kubelet", change: func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }, problem: reason.KubeletTooOld,
+			saved: 900},
+		{name: "unknown kubelet", change: func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "" }, problem: reason.KubeletTooOld,
+			saved: 900},
+		{name: "no allocatable resources", change: func(n *corev1.Node) { n.Status.Allocatable = nil }, problem: reason.AllocatableUnknown,
+			saved: 0},
+		{name: "no allocatable memory", change: func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceMemory) },
+			problem: reason.AllocatableUnknown, saved: 0},
+		{name: "cordoned node", change: func(n *corev1.Node) { n.Spec.Unschedulable = true }, saved: 0},
+		{name: "zero GPUs", change: func(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0") }, saved: 900},
 	} {
-		w := newWorld(t, Default(), append(peakingPods(2, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8", c.change))...)
-		n := w.shares(noon).Nodes[0]
-		require.Equal(t, c.problem, n.Problem, name)
-		require.Equal(t, 2, n.Pods, name)
-		require.InDelta(t, c.saved, n.Saved[resources.CPU], 1e-6, name)
-		require.Equal(t, c.problem == reason.AllocatableUnknown, n.Headroom[resources.CPU] == 0, name)
+		t.Run(tc.name, func(t *testing.T) {
+			objects := append(peakingPods(2, nil), peakingVPA(), sharingPolicy(loadlinev1alpha1.SharingDryRun))
+			w := newWorld(t, Default(), append(objects, kubelet("n1", "8", tc.change))...)
+			n := w.shares(noon).Nodes[0]
+			require.Equal(t, tc.problem, n.Problem)
+			require.Equal(t, 2, n.Pods)
+			require.InDelta(t, tc.saved, n.Saved[resources.CPU], 1e-6)
+			require.Equal(t, tc.problem == reason.AllocatableUnknown, n.Headroom[resources.CPU] == 0)
+		})
 	}
 }
 
@@ -462,27 +494,39 @@ func TestSharingCondition_ReportsBlockers(t *testing.T) {
 	}
 	calm := func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }
 	const on, dryRun = loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		policy *loadlinev1alpha1.SizingPolicy
 		more   []runtime.Object
 		want   string
 	}{
-		"a dry run":                      {sharingPolicy(dryRun, automatic), []runtime.Object{scaled}, ""},
-		"a mode that is too cautious":    {sharingPolicy(on), nil, "ModeTooConservative: acts as DryRun for workloads with running pods that must not change"},
-		"a recipe that does not share":   {sharingPolicy(on, automatic, calm), nil, "RecipeDoesNotShare: some workloads have a recipe that does not support sharing"},
-		"another updater":                {sharingPolicy(on, automatic), []runtime.Object{held}, "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
-		"another updater that is gone":   {sharingPolicy(on, automatic), []runtime.Object{expired}, "Shares"},
-		"cluster-autoscaler":             {sharingPolicy(on, automatic), []runtime.Object{scaled}, "NodeAutoscaler: acts as DryRun: detected a node autoscaler, which would offset the savings of sharing: ConfigMap kube-system/cluster-autoscaler-status"},
-		"Karpenter":                      {sharingPolicy(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: detected a node autoscaler, which would offset the savings of sharing: label karpenter.sh/nodepool of most nodes"},
-		"an autoscaler that is accepted": {sharingPolicy(on, automatic, accepts), []runtime.Object{scaled}, "Shares"},
-		"nothing":                        {sharingPolicy(on, automatic), nil, "Shares: pods that share: 3"},
+		{name: "dry run", policy: sharingPolicy(dryRun, automatic), more: []runtime.Object{scaled}},
+		{name: "mode too cautious", policy: sharingPolicy(on),
+			want: "ModeTooConservative: acts as DryRun for workloads with running pods that must not change"},
+		{name: "recipe without sharing", policy: sharingPolicy(on, automatic, calm),
+			want: "RecipeDoesNotShare: some workloads have a recipe that does not support sharing"},
+		{name: "another updater", policy: sharingPolicy(on, automatic), more: []runtime.Object{held},
+			want: "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
+		{name: "expired Lease of another updater", policy: sharingPolicy(on, automatic), more: []runtime.Object{expired},
+			want: "Shares: pods that share: 3"},
+		{name: "cluster-autoscaler", policy: sharingPolicy(on, automatic), more: []runtime.Object{scaled},
+			want: "NodeAutoscaler: acts as DryRun: detected a node autoscaler, which would offset the savings of sharing: " +
+				"ConfigMap kube-system/cluster-autoscaler-status"},
+		{name: "Karpenter", policy: sharingPolicy(on, automatic), more: []runtime.Object{karpenter},
+			want: "NodeAutoscaler: acts as DryRun: detected a node autoscaler, which would offset the savings of sharing: " +
+				"label karpenter.sh/nodepool of most nodes"},
+		{name: "accepted node autoscaler", policy: sharingPolicy(on, automatic, accepts), more: []runtime.Object{scaled},
+			want: "Shares: pods that share: 3"},
+		{name: "no blocker", policy: sharingPolicy(on, automatic), want: "Shares: pods that share: 3"},
 	} {
-		if !slices.ContainsFunc(c.more, func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is }) {
-			c.more = append(c.more, kubelet("n1", "8"))
-		}
-		w := newWorld(t, Default(), append(append(peakingPods(3, nil), peakingVPA(), c.policy), c.more...)...)
-		got := w.sharingCondition(0)
-		require.True(t, strings.HasPrefix(got, c.want) && (c.want != "" || got == ""), "%s: %s", name, got)
+		t.Run(tc.name, func(t *testing.T) {
+			if !slices.ContainsFunc(tc.more, func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is }) {
+				tc.more = append(tc.more, kubelet("n1", "8"))
+			}
+			w := newWorld(t, Default(), append(append(peakingPods(3, nil), peakingVPA(), tc.policy), tc.more...)...)
+			got := w.sharingCondition(0)
+			require.True(t, strings.HasPrefix(got, tc.want) && (tc.want != "" || got == ""), got)
+		})
 	}
 }
 

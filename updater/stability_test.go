@@ -90,35 +90,62 @@ func TestCapacity_CheckedBeforeChanges(t *testing.T) {
 		q.Spec.Scopes = []corev1.ResourceQuotaScope{s}
 		return q
 	}
-	for name, c := range map[string]struct {
+	restarts := func(p *corev1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{
+			{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer},
+		}
+	}
+	for _, tc := range []struct {
+		name    string
 		mode    vpav1.UpdateMode
+		pod     func(*corev1.Pod) // nil: unchanged
 		objects []runtime.Object
 		room    string
 		reason  reason.Reason
 		acts    bool
 	}{
-		"room":                     {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "900m"), other}, roomFree, "", true},
-		"no room in place":         {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, "", true},
-		"no room anywhere":         {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, reason.NodeFull, false},
-		"a node that can be added": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomSize, "", true},
-		"not asked":                {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other, quota}, roomOff, "", true},
-		"another node":             {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), node("n2", "1"), other}, roomFree, "", true},
-		"too small nodes":          {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "150m")}, roomSize, reason.TooLargeForNode, false},
-		"quota beside the old pod": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, reason.QuotaFull, false},
-		"quota for more":           {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, "", true},
-		"quota of such pods":       {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeNotTerminating)}, roomFree, reason.QuotaFull, false},
-		"quota of other pods":      {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeTerminating)}, roomFree, "", true},
-		"quota":                    {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), quota}, roomFree, reason.QuotaFull, false},
+		{name: "resize without room, which the kubelet delays", mode: vpav1.UpdateModeInPlaceOrRecreate,
+			objects: []runtime.Object{node("n1", "850m"), other}, room: roomFree, acts: true},
+		{name: "resize on a node too small", mode: vpav1.UpdateModeInPlace, objects: []runtime.Object{node("n1", "150m")},
+			room: roomFree, reason: reason.TooLargeForNode, acts: false},
+		{name: "restarting resize with room on the node", mode: vpav1.UpdateModeInPlaceOrRecreate, pod: restarts,
+			objects: []runtime.Object{node("n1", "900m"), other}, room: roomFree, acts: true},
+		{name: "restarting resize without room on the node", mode: vpav1.UpdateModeInPlaceOrRecreate, pod: restarts,
+			objects: []runtime.Object{node("n1", "850m"), other}, room: roomFree, reason: reason.NodeFull, acts: false},
+		{name: "eviction without room on any node", mode: vpav1.UpdateModeRecreate, objects: []runtime.Object{node("n1", "850m"), other},
+			room: roomFree, reason: reason.NodeFull, acts: false},
+		{name: "eviction while a node can be added", mode: vpav1.UpdateModeRecreate, objects: []runtime.Object{node("n1", "850m"), other},
+			room: roomSize, acts: true},
+		{name: "eviction without a check", mode: vpav1.UpdateModeRecreate, objects: []runtime.Object{node("n1", "850m"), other, quota},
+			room: roomOff, acts: true},
+		{name: "eviction with room on another node", mode: vpav1.UpdateModeRecreate,
+			objects: []runtime.Object{node("n1", "850m"), node("n2", "1"), other}, room: roomFree, acts: true},
+		{name: "eviction with nodes too small", mode: vpav1.UpdateModeRecreate, objects: []runtime.Object{node("n1", "150m")},
+			room: roomSize, reason: reason.TooLargeForNode, acts: false},
+		{name: "quota without room for a second pod", mode: vpav1.UpdateModeRecreate, objects: []runtime.Object{node("n1", "4"), left150},
+			room: roomFree, reason: reason.QuotaFull, acts: false},
+		{name: "quota with room for a resize", mode: vpav1.UpdateModeInPlaceOrRecreate, objects: []runtime.Object{node("n1", "4"), left150},
+			room: roomFree, acts: true},
+		{name: "quota of such pods", mode: vpav1.UpdateModeInPlaceOrRecreate,
+			objects: []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeNotTerminating)}, room: roomFree,
+			reason: reason.QuotaFull, acts: false},
+		{name: "quota of other pods", mode: vpav1.UpdateModeInPlaceOrRecreate,
+			objects: []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeTerminating)}, room: roomFree, acts: true},
+		{name: "full quota", mode: vpav1.UpdateModeInPlaceOrRecreate, objects: []runtime.Object{node("n1", "4"), quota}, room: roomFree,
+			reason: reason.QuotaFull, acts: false},
 	} {
-		config := Default()
-		config.EvictionRoom = c.room
-		w := newWorld(t, config, append(web(c.mode, 2), c.objects...)...)
-		w.caches.constraints.WaitForCacheSync(t.Context().Done())
-		w.runOnce(noon)
-		require.Equal(t, c.acts, len(w.writes()) > 0, name)
-		if c.reason != "" {
-			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", c.reason.String()), name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			config := Default()
+			config.EvictionRoom, config.Gates.InPlace = tc.room, true
+			w := newWorld(t, config, append(append(deployment(2, tc.pod), autoscaler(tc.mode)), tc.objects...)...)
+			w.caches.constraints.WaitForCacheSync(t.Context().Done())
+			w.runOnce(noon)
+			require.Equal(t, tc.acts, len(w.writes()) > 0)
+			require.Equal(t, tc.acts && tc.mode == vpav1.UpdateModeRecreate, len(w.evictions()) > 0)
+			if tc.reason != "" {
+				require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", tc.reason.String()))
+			}
+		})
 	}
 }
 
@@ -135,32 +162,38 @@ func TestStaticCPU_AvoidsRefusedResizes(t *testing.T) {
 	}
 	labelled := node("n1", "8")
 	labelled.Labels = map[string]string{"cpumanager": "true", "other": "label"}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		mode   vpav1.UpdateMode
 		node   *corev1.Node
 		first  func(*corev1.Pod) // changes pod web-1-0
 		writes []string
 		alone  float64
 	}{
-		"nothing is known":       {vpav1.UpdateModeInPlace, node("n1", "8"), guaranteed, []string{"patch pods resize", "patch pods "}, 0},
-		"a label":                {vpav1.UpdateModeInPlace, labelled, guaranteed, nil, 2},
-		"a label, or recreate":   {vpav1.UpdateModeInPlaceOrRecreate, labelled, guaranteed, []string{"create pods eviction", "create pods eviction"}, 0},
-		"a refusal":              {vpav1.UpdateModeInPlace, node("n1", "8"), refused, nil, 1},
-		"a refusal, or recreate": {vpav1.UpdateModeInPlaceOrRecreate, node("n1", "8"), refused, []string{"create pods eviction", "create pods eviction"}, 0},
+		{name: "no sign of static CPUs", mode: vpav1.UpdateModeInPlace, node: node("n1", "8"), first: guaranteed,
+			writes: []string{"patch pods resize", "patch pods "}, alone: 0},
+		{name: "node label", mode: vpav1.UpdateModeInPlace, node: labelled, first: guaranteed, alone: 2},
+		{name: "node label with eviction", mode: vpav1.UpdateModeInPlaceOrRecreate, node: labelled, first: guaranteed,
+			writes: []string{"create pods eviction", "create pods eviction"}, alone: 0},
+		{name: "earlier refusal", mode: vpav1.UpdateModeInPlace, node: node("n1", "8"), first: refused, alone: 1},
+		{name: "earlier refusal with eviction", mode: vpav1.UpdateModeInPlaceOrRecreate, node: node("n1", "8"), first: refused,
+			writes: []string{"create pods eviction", "create pods eviction"}, alone: 0},
 	} {
-		config := Default()
-		config.Gates.InPlace = true
-		objects := append(deployment(2, guaranteed), autoscaler(c.mode), c.node)
-		for _, o := range objects {
-			if pod, ok := o.(*corev1.Pod); ok && pod.Name == "web-1-0" {
-				c.first(pod)
+		t.Run(tc.name, func(t *testing.T) {
+			config := Default()
+			config.Gates.InPlace = true
+			objects := append(deployment(2, guaranteed), autoscaler(tc.mode), tc.node)
+			for _, o := range objects {
+				if pod, ok := o.(*corev1.Pod); ok && pod.Name == "web-1-0" {
+					tc.first(pod)
+				}
 			}
-		}
-		w := newWorld(t, config, objects...)
-		w.caches.constraints.WaitForCacheSync(t.Context().Done())
-		w.runOnce(noon)
-		require.Equal(t, c.writes, w.writes(), name)
-		require.EqualValues(t, c.alone, w.value("loadline_updater_skipped_pods", "reason", "StaticCPU"), name)
+			w := newWorld(t, config, objects...)
+			w.caches.constraints.WaitForCacheSync(t.Context().Done())
+			w.runOnce(noon)
+			require.Equal(t, tc.writes, w.writes())
+			require.EqualValues(t, tc.alone, w.value("loadline_updater_skipped_pods", "reason", "StaticCPU"))
+		})
 	}
 }
 
@@ -352,36 +385,41 @@ func TestHasOOMKilled_OnlyPodsOfRaisedVPAs(t *testing.T) {
 		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}}}
 	lost := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 	lost.Name, lost.Spec.TargetRef = "lost", nil
-	for name, c := range map[string]struct {
-		vpa   *vpav1.VerticalPodAutoscaler
-		rose  string
-		pods  func(*corev1.Pod)
-		cause bool
+	for _, tc := range []struct {
+		name   string
+		vpa    *vpav1.VerticalPodAutoscaler
+		raised string
+		pods   func(*corev1.Pod)
+		cause  bool
 	}{
-		"its pod was killed":    {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", killed, true},
-		"nothing was killed":    {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", nil, false},
-		"another one rose":      {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "other", killed, false},
-		"one that is gone":      {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "gone", killed, false},
-		"one without a target":  {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "lost", killed, false},
-		"one that never evicts": {autoscaler(vpav1.UpdateModeInPlace), "web-vpa", killed, true},
-		"one without resizes":   {autoscaler(vpav1.UpdateModeRecreate), "web-vpa", killed, false},
-		"one that is off":       {autoscaler(vpav1.UpdateModeOff), "web-vpa", killed, false},
-		"ready again": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", func(p *corev1.Pod) {
+		{name: "killed pod", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), raised: "web-vpa", pods: killed, cause: true},
+		{name: "no killed pod", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), raised: "web-vpa", cause: false},
+		{name: "another VPA raised", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), raised: "other", pods: killed, cause: false},
+		{name: "deleted VPA raised", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), raised: "gone", pods: killed, cause: false},
+		{name: "VPA without a target raised", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), raised: "lost", pods: killed,
+			cause: false},
+		{name: "mode InPlace", vpa: autoscaler(vpav1.UpdateModeInPlace), raised: "web-vpa", pods: killed, cause: true},
+		{name: "mode Recreate", vpa: autoscaler(vpav1.UpdateModeRecreate), raised: "web-vpa", pods: killed, cause: false},
+		{name: "mode Off", vpa: autoscaler(vpav1.UpdateModeOff), raised: "web-vpa", pods: killed, cause: false},
+		{name: "ready again", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), raised: "web-vpa", pods: func(p *corev1.Pod) {
 			killed(p)
 			p.Status.ContainerStatuses[0].Ready = true
-		}, true},
-		"ready again for long": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", func(p *corev1.Pod) {
-			killed(p)
-			p.Status.ContainerStatuses[0].Ready = true
-			p.Status.ContainerStatuses[0].LastTerminationState.Terminated.FinishedAt = metav1.NewTime(noon.Add(-time.Hour))
-		}, false},
-		"ended otherwise": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", func(p *corev1.Pod) {
+		}, cause: true},
+		{name: "ready again for an hour", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), raised: "web-vpa",
+			pods: func(p *corev1.Pod) {
+				killed(p)
+				p.Status.ContainerStatuses[0].Ready = true
+				p.Status.ContainerStatuses[0].LastTerminationState.Terminated.FinishedAt = metav1.NewTime(noon.Add(-time.Hour))
+			}, cause: false},
+		{name: "ended with an error", vpa: autoscaler(vpav1.UpdateModeInPlaceOrRecreate), raised: "web-vpa", pods: func(p *corev1.Pod) {
 			killed(p)
 			p.Status.ContainerStatuses[0].LastTerminationState.Terminated.Reason = "Error"
-		}, false},
+		}, cause: false},
 	} {
-		w := newWorld(t, Default(), append(deployment(1, c.pods), c.vpa, other, lost, elsewhere)...)
-		require.Equal(t, c.cause, w.loop.HasOOMKilled(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", c.rose)}, noon), name)
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(deployment(1, tc.pods), tc.vpa, other, lost, elsewhere)...)
+			require.Equal(t, tc.cause, w.loop.HasOOMKilled(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", tc.raised)}, noon))
+		})
 	}
 	config := Default()
 	config.Kube.IgnoredNamespaces = "shop"
@@ -482,35 +520,39 @@ func TestResize_KeepsUsedMemory(t *testing.T) {
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list(cpu, request), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
 		}
 	}
-	for name, c := range map[string]struct { // recommended: 200m and 200Mi, with a limit of 400Mi
+	for _, tc := range []struct { // recommended: 200m and 200Mi, with a limit of 400Mi
+		name          string
 		pod           func(*corev1.Pod)
 		used          resources.Amount
 		request, want int64 // memory in MiB, rounded, 0: skipped
 	}{
-		"enough is left":                         {pod("200m", "1Gi", "2Gi"), 350 << 20, 200, 400},
-		"a smaller cut in place of none":         {pod("200m", "1Gi", "2Gi"), 720 << 20, 400, 800},
-		"a smaller cut of little worth":          {pod("200m", "1Gi", "2Gi"), 1700 << 20, 0, 0},
-		"nothing can be cut":                     {pod("200m", "1Gi", "2Gi"), 2040 << 20, 0, 0},
-		"nothing can be cut, but there is CPU":   {pod("100m", "1Gi", "2Gi"), 2040 << 20, 1024, 2048},
-		"the node gave more than it should have": {pod("200m", "1Gi", "2Gi"), 3000 << 20, 0, 0},
+		{name: "enough memory is free", pod: pod("200m", "1Gi", "2Gi"), used: 350 << 20, request: 200, want: 400},
+		{name: "smaller cut", pod: pod("200m", "1Gi", "2Gi"), used: 720 << 20, request: 400, want: 800},
+		{name: "cut too small", pod: pod("200m", "1Gi", "2Gi"), used: 1700 << 20, request: 0, want: 0},
+		{name: "no cut possible", pod: pod("200m", "1Gi", "2Gi"), used: 2040 << 20, request: 0, want: 0},
+		{name: "no cut possible, CPU grows", pod: pod("100m", "1Gi", "2Gi"), used: 2040 << 20, request: 1024, want: 2048},
+		{name: "usage above the limit", pod: pod("200m", "1Gi", "2Gi"), used: 3000 << 20, request: 0, want: 0},
 	} {
-		w := newWorld(t, Default(), append(deployment(2, c.pod), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
-			require.Equal(t, "shop", namespace)
-			return map[string]resources.Amount{"app": c.used}, nil
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, Default(), append(deployment(2, tc.pod), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+			usage := func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
+				require.Equal(t, "shop", namespace)
+				return map[string]resources.Amount{"app": tc.used}, nil
+			}
+			w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(usage)
+			w.runOnce(noon)
+			if tc.want == 0 {
+				require.Empty(t, w.writes())
+				require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "MemoryInUse"))
+				return
+			}
+			require.Len(t, w.writes(), 2)
+			got := w.pod("web-1-0").Spec.Containers[0].Resources
+			require.Equal(t, tc.request, (got.Requests.Memory().Value()+1<<19)>>20)
+			require.Equal(t, tc.want, (got.Limits.Memory().Value()+1<<19)>>20)
+			require.Equal(t, "200m", got.Requests.Cpu().String())
+			require.Contains(t, strings.Join(w.drainEvents(), "\n"), report.EventResized)
 		})
-		w.runOnce(noon)
-		if c.want == 0 {
-			require.Empty(t, w.writes(), name)
-			require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "MemoryInUse"), name)
-			continue
-		}
-		require.Len(t, w.writes(), 2, name)
-		got := w.pod("web-1-0").Spec.Containers[0].Resources
-		require.Equal(t, c.request, (got.Requests.Memory().Value()+1<<19)>>20, name)
-		require.Equal(t, c.want, (got.Limits.Memory().Value()+1<<19)>>20, name)
-		require.Equal(t, "200m", got.Requests.Cpu().String(), name)
-		require.Contains(t, strings.Join(w.drainEvents(), "\n"), report.EventResized, name)
 	}
 	w := newWorld(t, Default(), append(deployment(2, pod("200m", "1Gi", "2Gi")), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.runner.Executor.(*actuate.Cluster).Usage = usageOf(func(context.Context, string, string) (map[string]resources.Amount, error) {

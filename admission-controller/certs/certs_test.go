@@ -162,15 +162,22 @@ func TestStoreLoad_RotationOverlaps(t *testing.T) {
 }
 
 func TestStoreLoad_ReplacesDamagedSecret(t *testing.T) {
-	for name, data := range map[string]map[string][]byte{
-		"empty":   nil,
-		"garbage": {certKey: []byte("x"), keyKey: []byte("y"), bundleKey: []byte("z")},
-		"no key":  {certKey: []byte("x")},
+	for _, tc := range []struct {
+		name string
+		data map[string][]byte
+	}{
+		{name: "empty"},
+		{name: "garbage", data: map[string][]byte{certKey: []byte("x"), keyKey: []byte("y"), bundleKey: []byte("z")}},
+		{name: "no key", data: map[string][]byte{certKey: []byte("x")}},
 	} {
-		client := fake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-tls-certs"}, Data: data})
-		s, err := store(client).Load(context.Background(), jan1, nil)
-		require.NoError(t, err, name)
-		trusted(t, s, hosts[0], jan1)
+		t.Run(tc.name, func(t *testing.T) {
+			client := fake.NewClientset(&corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-tls-certs"}, Data: tc.data,
+			})
+			s, err := store(client).Load(context.Background(), jan1, nil)
+			require.NoError(t, err)
+			trusted(t, s, hosts[0], jan1)
+		})
 	}
 }
 
@@ -227,20 +234,25 @@ func TestFiles_Load(t *testing.T) {
 
 	other, err := issue(hosts, jan1, time.Hour)
 	require.NoError(t, err)
-	for name, c := range map[string]struct {
-		change func(*Files)
+	for _, tc := range []struct {
+		name   string
+		change func(*testing.T, *Files)
 		want   string
 	}{
-		"missing key": {func(f *Files) { require.NoError(t, os.Remove(f.Key)) }, "key: no such file"},
-		"empty CA":    {func(f *Files) { require.NoError(t, os.WriteFile(f.CA, nil, 0o600)) }, "is empty"},
-		"CA no PEM":   {func(f *Files) { require.NoError(t, os.WriteFile(f.CA, []byte("x"), 0o600)) }, "holds no certificate in PEM form"},
-		"other key":   {func(f *Files) { require.NoError(t, os.WriteFile(f.Key, other.key, 0o600)) }, "does not match"},
+		{name: "missing key", change: func(t *testing.T, f *Files) { require.NoError(t, os.Remove(f.Key)) }, want: "key: no such file"},
+		{name: "empty CA", change: func(t *testing.T, f *Files) { require.NoError(t, os.WriteFile(f.CA, nil, 0o600)) }, want: "is empty"},
+		{name: "CA without PEM", change: func(t *testing.T, f *Files) { require.NoError(t, os.WriteFile(f.CA, []byte("x"), 0o600)) },
+			want: "holds no certificate in PEM form"},
+		{name: "key of another certificate",
+			change: func(t *testing.T, f *Files) { require.NoError(t, os.WriteFile(f.Key, other.key, 0o600)) }, want: "does not match"},
 	} {
-		f := writeFiles(t, fresh)
-		c.change(&f)
-		_, err := f.Load(t.Context(), jan1, nil)
-		require.ErrorContains(t, err, c.want, name)
-		require.True(t, f.Present(), name)
+		t.Run(tc.name, func(t *testing.T) {
+			f := writeFiles(t, fresh)
+			tc.change(t, &f)
+			_, err := f.Load(t.Context(), jan1, nil)
+			require.ErrorContains(t, err, tc.want)
+			require.True(t, f.Present())
+		})
 	}
 	require.False(t, Files{Cert: "/nowhere/cert", Key: "/nowhere/key"}.Present())
 }

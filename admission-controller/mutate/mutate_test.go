@@ -2,6 +2,7 @@ package mutate
 
 import (
 	"encoding/json"
+	"strconv"
 	"testing"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -136,23 +137,30 @@ func TestPatch_WarnsOfCappedTarget(t *testing.T) {
 	limits := func(kind corev1.LimitType) Constraints {
 		return inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: kind, Max: testkit.List("cpu=500m")})})
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name      string
 		policy    vpav1.ContainerResourcePolicy
 		namespace Constraints
 		want      string
 	}{
-		"container range": {vpav1.ContainerResourcePolicy{}, limits(corev1.LimitTypeContainer), "cpu cut from 900m to 500m to fit the LimitRanges of namespace default"},
-		"pod range":       {vpav1.ContainerResourcePolicy{}, limits(corev1.LimitTypePod), "cpu cut from 900m to 500m to fit the LimitRanges of namespace default"},
-		"maxAllowed":      {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, Constraints{}, "cpu cut from 900m to 300m to fit maxAllowed"},
-		"the narrower":    {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, limits(corev1.LimitTypeContainer), "cpu cut from 900m to 300m to fit maxAllowed"},
-		"a limit that stays": {vpav1.ContainerResourcePolicy{ControlledValues: &only}, Constraints{},
-			"cpu cut from 900m to 100m to fit the limit of the container, which stays"},
+		{name: "LimitRange of the container", namespace: limits(corev1.LimitTypeContainer),
+			want: "cpu cut from 900m to 500m to fit the LimitRanges of namespace default"},
+		{name: "LimitRange of the pod", namespace: limits(corev1.LimitTypePod),
+			want: "cpu cut from 900m to 500m to fit the LimitRanges of namespace default"},
+		{name: "maxAllowed", policy: vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")},
+			want: "cpu cut from 900m to 300m to fit maxAllowed"},
+		{name: "the narrower of maxAllowed and LimitRange", policy: vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")},
+			namespace: limits(corev1.LimitTypeContainer), want: "cpu cut from 900m to 300m to fit maxAllowed"},
+		{name: "limit that is not changed", policy: vpav1.ContainerResourcePolicy{ControlledValues: &only},
+			want: "cpu cut from 900m to 100m to fit the limit of the container, which stays"},
 	} {
-		c.policy.ContainerName = "c"
-		vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=900m memory=50Mi"), testkit.Policy(c.policy))
-		m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m memory=50Mi", "cpu=100m")), vpa, c.namespace)
-		require.NoError(t, err)
-		require.Equal(t, []string{"VerticalPodAutoscaler v: container c: " + c.want}, m.Warnings, name)
+		t.Run(tc.name, func(t *testing.T) {
+			tc.policy.ContainerName = "c"
+			vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=900m memory=50Mi"), testkit.Policy(tc.policy))
+			m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m memory=50Mi", "cpu=100m")), vpa, tc.namespace)
+			require.NoError(t, err)
+			require.Equal(t, []string{"VerticalPodAutoscaler v: container c: " + tc.want}, m.Warnings)
+		})
 	}
 	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m")), testkit.VPA("v", testkit.Recommend("c", "cpu=300m")), limits(corev1.LimitTypePod))
 	require.NoError(t, err)
@@ -278,13 +286,18 @@ func TestPatch_QuotaCapsToLowerBoundWithoutRequest(t *testing.T) {
 	vpa.Status.Recommendation.ContainerRecommendations[0].LowerBound = testkit.List("cpu=200m")
 	for _, own := range []string{"", "cpu=0"} {
 		pod := testkit.Pod("p", testkit.Container("c", own, ""))
-		for hard, want := range map[string]string{"cpu=300m": "300m", "cpu=100m": "200m"} {
-			m, err := Config{}.Patch(pod, vpa, quotas(pod, hard))
-			require.NoError(t, err)
-			got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
-			require.Equal(t, want, got.Requests.Cpu().String(), hard)
-			require.Equal(t, "300Mi", got.Requests.Memory().String(), hard)
-			require.Len(t, m.Warnings, 1)
+		for _, tc := range []struct{ name, hard, want string }{
+			{name: "quota above the lower bound", hard: "cpu=300m", want: "300m"},
+			{name: "quota below the lower bound", hard: "cpu=100m", want: "200m"},
+		} {
+			t.Run("request "+strconv.Quote(own)+", "+tc.name, func(t *testing.T) {
+				m, err := Config{}.Patch(pod, vpa, quotas(pod, tc.hard))
+				require.NoError(t, err)
+				got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
+				require.Equal(t, tc.want, got.Requests.Cpu().String())
+				require.Equal(t, "300Mi", got.Requests.Memory().String())
+				require.Len(t, m.Warnings, 1)
+			})
 		}
 	}
 }
@@ -293,12 +306,19 @@ func TestPatch_QuotaCapsBoostToOwnRequest(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 	vpa := testkit.VPA("v") // no recommendation yet
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(10))}}
-	for hard, want := range map[string]string{"cpu=2": "1", "cpu=400m": "400m", "cpu=50m": "100m"} {
-		m, err := Config{Boost: true}.Patch(pod, vpa, quotas(pod, hard))
-		require.NoError(t, err)
-		got := apply(t, pod, m.Patch)
-		require.Equal(t, want, got.Spec.Containers[0].Resources.Requests.Cpu().String(), hard)
-		require.JSONEq(t, `{"requests":{"cpu":"100m"},"limits":{}}`, got.Annotations["vpaCpuStartupBoost/c"], "the updater takes it back")
+	for _, tc := range []struct{ name, hard, want string }{
+		{name: "room for the boost", hard: "cpu=2", want: "1"},
+		{name: "room for a part of the boost", hard: "cpu=400m", want: "400m"},
+		{name: "no room", hard: "cpu=50m", want: "100m"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m, err := Config{Boost: true}.Patch(pod, vpa, quotas(pod, tc.hard))
+			require.NoError(t, err)
+			got := apply(t, pod, m.Patch)
+			require.Equal(t, tc.want, got.Spec.Containers[0].Resources.Requests.Cpu().String())
+			original := got.Annotations["vpaCpuStartupBoost/c"] // restored by the updater
+			require.JSONEq(t, `{"requests":{"cpu":"100m"},"limits":{}}`, original)
+		})
 	}
 }
 

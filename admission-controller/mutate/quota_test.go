@@ -51,23 +51,27 @@ func TestRoomFor_IgnoresQuotasOfOtherPods(t *testing.T) {
 	}
 	pod := testkit.Pod("p")
 	pod.Spec.PriorityClassName = "high"
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*corev1.ResourceQuota)
 		counts bool
 	}{
-		"best effort":     {scoped(corev1.ResourceQuotaScopeBestEffort), false},
-		"not best effort": {scoped(corev1.ResourceQuotaScopeNotBestEffort), true},
-		"terminating":     {scoped(corev1.ResourceQuotaScopeTerminating), false},
-		"not terminating": {scoped(corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeNotBestEffort), true},
-		"any class":       {scoped(corev1.ResourceQuotaScopePriorityClass), true},
-		"class":           {class(corev1.ScopeSelectorOpIn, "low", "high"), true},
-		"other class":     {class(corev1.ScopeSelectorOpIn, "low"), false},
-		"not this class":  {class(corev1.ScopeSelectorOpNotIn, "high"), false},
-		"no class":        {class(corev1.ScopeSelectorOpDoesNotExist), false},
-		"unknown scope":   {scoped("Future"), false},
+		{name: "BestEffort", change: scoped(corev1.ResourceQuotaScopeBestEffort), counts: false},
+		{name: "NotBestEffort", change: scoped(corev1.ResourceQuotaScopeNotBestEffort), counts: true},
+		{name: "Terminating", change: scoped(corev1.ResourceQuotaScopeTerminating), counts: false},
+		{name: "NotTerminating and NotBestEffort",
+			change: scoped(corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeNotBestEffort), counts: true},
+		{name: "any priority class", change: scoped(corev1.ResourceQuotaScopePriorityClass), counts: true},
+		{name: "class of the pod in the list", change: class(corev1.ScopeSelectorOpIn, "low", "high"), counts: true},
+		{name: "another priority class", change: class(corev1.ScopeSelectorOpIn, "low"), counts: false},
+		{name: "class of the pod excluded", change: class(corev1.ScopeSelectorOpNotIn, "high"), counts: false},
+		{name: "no priority class", change: class(corev1.ScopeSelectorOpDoesNotExist), counts: false},
+		{name: "unknown scope", change: scoped("Future"), counts: false},
 	} {
-		got := RoomFor(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "", c.change)})
-		require.Equal(t, c.counts, got != Room{}, name)
+		t.Run(tc.name, func(t *testing.T) {
+			got := RoomFor(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "", tc.change)})
+			require.Equal(t, tc.counts, got != Room{})
+		})
 	}
 }
 
@@ -85,7 +89,10 @@ func TestRoomCut_CutsInProportion(t *testing.T) {
 	}
 	got, changes := room(600, 5000).Cut(pod, least, wanted)
 	require.Equal(t, []policy.ContainerTarget{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got)
-	require.Equal(t, []Change{{"a", resources.CPU, 500, 300}, {"b", resources.CPU, 300, 200}}, changes)
+	require.Equal(t, []Change{
+		{Container: "a", Kind: resources.CPU, From: 500, To: 300},
+		{Container: "b", Kind: resources.CPU, From: 300, To: 200},
+	}, changes)
 
 	got, _ = room(5000, 800).Cut(pod, least, wanted)
 	require.Equal(t, []policy.ContainerTarget{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got, "limits count, too")
@@ -96,7 +103,10 @@ func TestRoomCut_CutsInProportion(t *testing.T) {
 
 	got, changes = room(250, 5000).Cut(pod, least, wanted)
 	require.Equal(t, least, got)
-	require.Equal(t, []Change{{"a", resources.CPU, 100, 100}, {"b", resources.CPU, 100, 100}}, changes)
+	require.Equal(t, []Change{
+		{Container: "a", Kind: resources.CPU, From: 100, To: 100},
+		{Container: "b", Kind: resources.CPU, From: 100, To: 100},
+	}, changes)
 
 	smaller := []policy.ContainerTarget{fitted("a", 50, 100), fitted("b", 300, 300), {Name: "plain"}}
 	got, _ = room(300, 5000).Cut(pod, least, smaller)
@@ -137,12 +147,18 @@ func TestToward_Interpolates(t *testing.T) {
 	fitted := func(request, limit resources.Amount) policy.ContainerTarget {
 		return policy.ContainerTarget{Name: "c", Requests: resources.List{}.With(k, request), Limits: resources.List{}.With(k, limit)}
 	}
-	for name, c := range map[string]struct{ least, wanted policy.ContainerTarget }{
-		"no least request":                {policy.ContainerTarget{Name: "c", Limits: resources.List{}.With(k, 100)}, fitted(100, 200)},
-		"a lower request":                 {fitted(100, 200), fitted(50, 100)},
-		"a lower request, the same limit": {fitted(100, 200), fitted(50, 200)},
+	for _, tc := range []struct {
+		name          string
+		least, wanted policy.ContainerTarget
+	}{
+		{name: "no least request", least: policy.ContainerTarget{Name: "c", Limits: resources.List{}.With(k, 100)},
+			wanted: fitted(100, 200)},
+		{name: "lower request", least: fitted(100, 200), wanted: fitted(50, 100)},
+		{name: "lower request with the same limit", least: fitted(100, 200), wanted: fitted(50, 200)},
 	} {
-		require.Equal(t, c.wanted, interpolate(c.least, c.wanted, k, 0), name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.wanted, interpolate(tc.least, tc.wanted, k, 0))
+		})
 	}
 	halfway := interpolate(fitted(100, 200), fitted(100, 400), k, policy.FullFraction/2)
 	require.Equal(t, resources.Amount(100), halfway.Requests.Value(k))

@@ -90,12 +90,24 @@ func TestServer_ClosesProbeConnectionsSooner(t *testing.T) {
 
 // A client that announces a body must not cause a large allocation before it sends the body.
 func TestLarger_GrowsBufferWithBody(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name   string
 		size   int
 		length int64
 		want   int
-	}{{0, 100, 100}, {0, 0, initialBody}, {0, 60_000, initialBody}, {0, -1, initialBody}, {0, 1 << 40, initialBody}, {initialBody, 5000, 5000}, {initialBody, -1, 2 * initialBody},
-		{4 << 20, MaxBody, MaxBody}, {MaxBody, 1 << 40, MaxBody}} {
-		require.Equal(t, c.want, larger(c.size, c.length), "%+v", c)
+	}{
+		{name: "short announced length", size: 0, length: 100, want: 100},
+		{name: "announced length of zero", size: 0, length: 0, want: initialBody},
+		{name: "long announced length", size: 0, length: 60_000, want: initialBody},
+		{name: "unknown length", size: 0, length: -1, want: initialBody},
+		{name: "announced length above the limit", size: 0, length: 1 << 40, want: initialBody},
+		{name: "grows to the announced length", size: initialBody, length: 5000, want: 5000},
+		{name: "doubles without an announced length", size: initialBody, length: -1, want: 2 * initialBody},
+		{name: "grows to the largest body", size: 4 << 20, length: MaxBody, want: MaxBody},
+		{name: "stays at the largest body", size: MaxBody, length: 1 << 40, want: MaxBody},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, larger(tc.size, tc.length))
+		})
 	}
 }

@@ -104,23 +104,31 @@ func TestDecoder_RejectsInvalidJSON(t *testing.T) {
 		decodeAny(d)
 		require.Error(t, d.end(), in)
 	}
-	for in, take := range map[string]func(d *decoder){
-		`7`: func(d *decoder) { d.text() }, `[7]`: func(d *decoder) { d.boolean() }, `"a"`: func(d *decoder) { d.boolean() },
-		`[]`: func(d *decoder) {
+	for _, tc := range []struct {
+		name string
+		in   string
+		take func(d *decoder)
+	}{
+		{name: "number as text", in: `7`, take: func(d *decoder) { d.text() }},
+		{name: "list as a boolean", in: `[7]`, take: func(d *decoder) { d.boolean() }},
+		{name: "text as a boolean", in: `"a"`, take: func(d *decoder) { d.boolean() }},
+		{name: "list as an object", in: `[]`, take: func(d *decoder) {
 			for range d.members() {
 				t.Error("a member of a list")
 			}
-		},
-		`{"a":1}`: func(d *decoder) {
+		}},
+		{name: "object as a list", in: `{"a":1}`, take: func(d *decoder) {
 			for range d.elements() {
 				t.Error("an element of an object")
 			}
-		},
+		}},
 	} {
-		d := newDecoder([]byte(in))
-		take(d)
-		require.Error(t, d.end(), in)
-		require.Nil(t, d.raw(), "after an error, methods read nothing")
+		t.Run(tc.name, func(t *testing.T) {
+			d := newDecoder([]byte(tc.in))
+			tc.take(d)
+			require.Error(t, d.end())
+			require.Nil(t, d.raw(), "after an error, methods read nothing")
+		})
 	}
 }
 
@@ -132,22 +140,27 @@ func deep(open string, levels int, end string) string {
 const maxLibraryDepth = 10_000
 
 func TestDecoder_BoundsDepth(t *testing.T) {
-	for _, c := range []struct{ open, end string }{{`{"b":`, `}`}, {`[`, `]`}} {
-		for levels, fits := range map[int]bool{maxDepth - 2: true, maxDepth - 1: false, maxLibraryDepth - 4: false, 1_000_000: false} {
-			pod := `{"metadata":{"managedFields":` + deep(c.open, levels, c.end) + `}}`
-			_, err := DecodePod([]byte(pod))
-			require.Equal(t, !fits, errors.Is(err, ErrTooComplex), "%d levels of %s", levels, c.open)
-			require.Equal(t, fits, err == nil)
-			request, err := DecodeRequest([]byte(`{"request":{"object":` + pod + `,"oldObject":` + pod + `}}`))
-			require.NoError(t, err, "objects are checked when they are decoded")
-			require.True(t, strings.HasPrefix(string(request.Object.Raw), pod))
-			if levels < maxLibraryDepth {
-				require.Equal(t, pod, string(request.Object.Raw))
-				require.Equal(t, pod, string(request.OldObject.Raw))
+	for _, tc := range []struct{ name, open, end string }{
+		{name: "objects", open: `{"b":`, end: `}`},
+		{name: "lists", open: `[`, end: `]`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for levels, fits := range map[int]bool{maxDepth - 2: true, maxDepth - 1: false, maxLibraryDepth - 4: false, 1_000_000: false} {
+				pod := `{"metadata":{"managedFields":` + deep(tc.open, levels, tc.end) + `}}`
+				_, err := DecodePod([]byte(pod))
+				require.Equal(t, !fits, errors.Is(err, ErrTooComplex), "%d levels of %s", levels, tc.open)
+				require.Equal(t, fits, err == nil)
+				request, err := DecodeRequest([]byte(`{"request":{"object":` + pod + `,"oldObject":` + pod + `}}`))
+				require.NoError(t, err, "objects are checked when they are decoded")
+				require.True(t, strings.HasPrefix(string(request.Object.Raw), pod))
+				if levels < maxLibraryDepth {
+					require.Equal(t, pod, string(request.Object.Raw))
+					require.Equal(t, pod, string(request.OldObject.Raw))
+				}
+				_, err = DecodeRequest([]byte(`{"request":{"x":` + deep(tc.open, levels, tc.end) + `}}`))
+				require.Equal(t, !fits, errors.Is(err, ErrTooComplex))
 			}
-			_, err = DecodeRequest([]byte(`{"request":{"x":` + deep(c.open, levels, c.end) + `}}`))
-			require.Equal(t, !fits, errors.Is(err, ErrTooComplex))
-		}
+		})
 	}
 }
 

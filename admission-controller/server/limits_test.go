@@ -404,16 +404,30 @@ func TestServer_AllowsUnreviewedAfterLongWait(t *testing.T) {
 
 // A handler that waits must end before the API server times out.
 func TestServer_HandlersHaveTimeoutOfAPIServer(t *testing.T) {
-	for target, want := range map[string]time.Duration{"/?timeout=10s": 9 * time.Second, "/?timeout=500ms": 450 * time.Millisecond, "/": 27 * time.Second, "/?timeout=1h": 27 * time.Second, "/?timeout=-1s": 27 * time.Second, "/?timeout=x": 27 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			h := pods(nil)
-			h.Answer = func(ctx context.Context, _ *admissionv1.AdmissionRequest) Answer {
-				start := time.Now()
-				<-ctx.Done()
-				require.Equal(t, want, time.Since(start), target)
-				return Answer{}
-			}
-			postReview(New(Config{Environment: process.OS{}, Handlers: []Handler{h}, Recorder: &recorder{}}).Handler(klog.Background()), target, review)
+	for _, tc := range []struct {
+		name   string
+		target string
+		want   time.Duration
+	}{
+		{name: "seconds", target: "/?timeout=10s", want: 9 * time.Second},
+		{name: "milliseconds", target: "/?timeout=500ms", want: 450 * time.Millisecond},
+		{name: "no timeout", target: "/", want: 27 * time.Second},
+		{name: "timeout above the maximum", target: "/?timeout=1h", want: 27 * time.Second},
+		{name: "negative timeout", target: "/?timeout=-1s", want: 27 * time.Second},
+		{name: "invalid timeout", target: "/?timeout=x", want: 27 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := pods(nil)
+				h.Answer = func(ctx context.Context, _ *admissionv1.AdmissionRequest) Answer {
+					start := time.Now()
+					<-ctx.Done()
+					require.Equal(t, tc.want, time.Since(start))
+					return Answer{}
+				}
+				s := New(Config{Environment: process.OS{}, Handlers: []Handler{h}, Recorder: &recorder{}})
+				postReview(s.Handler(klog.Background()), tc.target, review)
+			})
 		})
 	}
 }

@@ -60,45 +60,59 @@ func TestDecodePod_MatchesEncodingJSON(t *testing.T) {
 }
 
 func TestDecodePod_RejectsInvalidPods(t *testing.T) {
-	for in, message := range map[string]string{
-		``:                        "byte 0: unexpected end of JSON",
-		`7`:                       `byte 0 must be '{', not "7"`,
-		`{"spec":[]}`:             `byte 8 must be '{', not "[]}"`,
-		`{"metadata":{"name":7}}`: `byte 20 must be a string, not "7}}"`,
-		`{"metadata":{}`:          "byte 14: unexpected end of JSON",
-		`{"metadata":{"x":[`:      "byte 18: unexpected end of JSON",
-		`{} {}`:                   `byte 3 must be the end, not "{}"`,
-		`{"spec":{"containers":[{"resources":{"requests":{"cpu":"x"}}}]}}`: `must be a quantity such as 250m or 1Gi, not "\"x\"}}}]}}"`,
-		`{"spec":{"containers":[{"resources":{"requests":{"cpu":{}}}}]}}`:  "must be a quantity",
-		`{"spec":{"initContainers":[{"restartPolicy":1}]}}`:                "must be a string",
-		`{"metadata":{"ownerReferences":[{"controller":"yes"}]}}`:          "must be true or false",
-		`{"spec":{"activeDeadlineSeconds":"x"}}`:                           "cannot unmarshal string",
+	for _, tc := range []struct{ name, in, want string }{
+		{name: "empty", want: "byte 0: unexpected end of JSON"},
+		{name: "number", in: `7`, want: `byte 0 must be '{', not "7"`},
+		{name: "spec is a list", in: `{"spec":[]}`, want: `byte 8 must be '{', not "[]}"`},
+		{name: "name is a number", in: `{"metadata":{"name":7}}`, want: `byte 20 must be a string, not "7}}"`},
+		{name: "truncated object", in: `{"metadata":{}`, want: "byte 14: unexpected end of JSON"},
+		{name: "truncated list", in: `{"metadata":{"x":[`, want: "byte 18: unexpected end of JSON"},
+		{name: "two objects", in: `{} {}`, want: `byte 3 must be the end, not "{}"`},
+		{name: "invalid quantity", in: `{"spec":{"containers":[{"resources":{"requests":{"cpu":"x"}}}]}}`,
+			want: `must be a quantity such as 250m or 1Gi, not "\"x\"}}}]}}"`},
+		{name: "quantity is an object", in: `{"spec":{"containers":[{"resources":{"requests":{"cpu":{}}}}]}}`, want: "must be a quantity"},
+		{name: "restart policy is a number", in: `{"spec":{"initContainers":[{"restartPolicy":1}]}}`, want: "must be a string"},
+		{name: "controller is a string", in: `{"metadata":{"ownerReferences":[{"controller":"yes"}]}}`, want: "must be true or false"},
+		{name: "deadline is a string", in: `{"spec":{"activeDeadlineSeconds":"x"}}`, want: "cannot unmarshal string"},
 	} {
-		_, err := DecodePod([]byte(in))
-		require.ErrorContains(t, err, "not a pod: ", in)
-		require.ErrorContains(t, err, message, in)
-		require.NotErrorIs(t, err, ErrTooComplex, in)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := DecodePod([]byte(tc.in))
+			require.ErrorContains(t, err, "not a pod: ")
+			require.ErrorContains(t, err, tc.want)
+			require.NotErrorIs(t, err, ErrTooComplex)
+		})
 	}
 }
 
 func TestDecodePod_BoundsPartsOfAPod(t *testing.T) {
 	list := func(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
-	for name, c := range map[string]struct{ most, more string }{
-		"containers":            {`{"spec":{"containers":[` + list(`{}`, MaxContainers) + `]}}`, `{"spec":{"containers":[` + list(`{}`, MaxContainers+1) + `]}}`},
-		"containers, two lists": {`{"spec":{"initContainers":[` + list(`{}`, 100) + `],"containers":[` + list(`{}`, 200) + `]}}`, `{"spec":{"initContainers":[` + list(`{}`, 101) + `],"containers":[` + list(`{}`, 200) + `]}}`},
-		"lists of containers":   {`{"spec":{` + list(`"containers":[{}]`, MaxContainers) + `}}`, `{"spec":{` + list(`"containers":[{}]`, MaxContainers+1) + `}}`},
-		"parts":                 {`{"metadata":{"ownerReferences":[` + list(`{}`, maxParts-2) + `]}}`, `{"metadata":{"ownerReferences":[` + list(`{}`, maxParts-1) + `]}}`},
-		"name":                  {`{"metadata":{"name":"` + strings.Repeat("x", maxText) + `"}}`, `{"metadata":{"name":"` + strings.Repeat("x", maxText+1) + `"}}`},
-		"label":                 {`{"metadata":{"labels":{"` + strings.Repeat("x", maxText) + `":""}}}`, `{"metadata":{"labels":{"` + strings.Repeat("x", maxText+3) + `":""}}}`},
-		"escapes":               {escapedLabels(maxUnescaped / maxText), escapedLabels(maxUnescaped/maxText + 1)},
-		"exponent":              {`{"spec":{"overhead":{"cpu":"1e-99"}}}`, `{"spec":{"overhead":{"cpu":"1e-2147483647"}}}`},
-		"quantity":              {`{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64) + `}}}`, `{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64+1) + `}}}`},
-		"what is not looked at": {`{"spec":{"volumes":[` + list(`{}`, 2*maxParts) + `]}}`, `{"spec":{"resources":{"claims":[` + list(`{}`, maxParts) + `]}}}`},
+	for _, tc := range []struct{ name, most, more string }{
+		{name: "containers", most: `{"spec":{"containers":[` + list(`{}`, MaxContainers) + `]}}`,
+			more: `{"spec":{"containers":[` + list(`{}`, MaxContainers+1) + `]}}`},
+		{name: "containers in two lists",
+			most: `{"spec":{"initContainers":[` + list(`{}`, 100) + `],"containers":[` + list(`{}`, 200) + `]}}`,
+			more: `{"spec":{"initContainers":[` + list(`{}`, 101) + `],"containers":[` + list(`{}`, 200) + `]}}`},
+		{name: "repeated lists of containers", most: `{"spec":{` + list(`"containers":[{}]`, MaxContainers) + `}}`,
+			more: `{"spec":{` + list(`"containers":[{}]`, MaxContainers+1) + `}}`},
+		{name: "parts", most: `{"metadata":{"ownerReferences":[` + list(`{}`, maxParts-2) + `]}}`,
+			more: `{"metadata":{"ownerReferences":[` + list(`{}`, maxParts-1) + `]}}`},
+		{name: "name", most: `{"metadata":{"name":"` + strings.Repeat("x", maxText) + `"}}`,
+			more: `{"metadata":{"name":"` + strings.Repeat("x", maxText+1) + `"}}`},
+		{name: "label", most: `{"metadata":{"labels":{"` + strings.Repeat("x", maxText) + `":""}}}`,
+			more: `{"metadata":{"labels":{"` + strings.Repeat("x", maxText+3) + `":""}}}`},
+		{name: "escapes", most: escapedLabels(maxUnescaped / maxText), more: escapedLabels(maxUnescaped/maxText + 1)},
+		{name: "exponent", most: `{"spec":{"overhead":{"cpu":"1e-99"}}}`, more: `{"spec":{"overhead":{"cpu":"1e-2147483647"}}}`},
+		{name: "quantity", most: `{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64) + `}}}`,
+			more: `{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64+1) + `}}}`},
+		{name: "unread lists do not count", most: `{"spec":{"volumes":[` + list(`{}`, 2*maxParts) + `]}}`,
+			more: `{"spec":{"resources":{"claims":[` + list(`{}`, maxParts) + `]}}}`},
 	} {
-		_, err := DecodePod([]byte(c.most))
-		require.NoError(t, err, name)
-		_, err = DecodePod([]byte(c.more))
-		require.ErrorIs(t, err, ErrTooComplex, name)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := DecodePod([]byte(tc.most))
+			require.NoError(t, err)
+			_, err = DecodePod([]byte(tc.more))
+			require.ErrorIs(t, err, ErrTooComplex)
+		})
 	}
 }
 

@@ -50,13 +50,22 @@ func TestDecodeRequest_MatchesEncodingJSON(t *testing.T) {
 }
 
 func TestDecodeRequest_RejectsInvalidReviews(t *testing.T) {
-	for in, message := range map[string]string{
-		``: "not an AdmissionReview: byte 0: unexpected end of JSON", `7`: `not an AdmissionReview: byte 0 must be '{', not "7"`, `{}`: "has no request", `{"request":null}`: "has no request",
-		`null`: "has no request", `{"request":{"uid":7}}`: "not an AdmissionReview: byte 18 must be a string", `{"request":{}} x`: "byte 15: invalid character", `{"request":7}`: `must be '{', not "7}"`,
-		`{"request":{"dryRun":1}}`: "must be true or false", `{"request":{"uid":"` + strings.Repeat("u", maxText+1) + `"}}`: "more than is looked at",
+	for _, tc := range []struct{ name, in, want string }{
+		{name: "empty", want: "not an AdmissionReview: byte 0: unexpected end of JSON"},
+		{name: "number", in: `7`, want: `not an AdmissionReview: byte 0 must be '{', not "7"`},
+		{name: "no request", in: `{}`, want: "has no request"},
+		{name: "request is null", in: `{"request":null}`, want: "has no request"},
+		{name: "null", in: `null`, want: "has no request"},
+		{name: "UID is a number", in: `{"request":{"uid":7}}`, want: "not an AdmissionReview: byte 18 must be a string"},
+		{name: "text after the review", in: `{"request":{}} x`, want: "byte 15: invalid character"},
+		{name: "request is a number", in: `{"request":7}`, want: `must be '{', not "7}"`},
+		{name: "dryRun is a number", in: `{"request":{"dryRun":1}}`, want: "must be true or false"},
+		{name: "UID too long", in: `{"request":{"uid":"` + strings.Repeat("u", maxText+1) + `"}}`, want: "more than is looked at"},
 	} {
-		_, err := DecodeRequest([]byte(in))
-		require.ErrorContains(t, err, message, in)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := DecodeRequest([]byte(tc.in))
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 }
 

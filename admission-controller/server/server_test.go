@@ -71,7 +71,8 @@ const review = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","re
 
 func TestServer_AnswersReviews(t *testing.T) {
 	refusal := &metav1.Status{Status: "Failure", Code: 422, Reason: metav1.StatusReasonInvalid}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name              string
 		contentType, body string
 		answer            func() Answer
 		code              int
@@ -79,46 +80,61 @@ func TestServer_AnswersReviews(t *testing.T) {
 		request           string
 		causes            []Cause
 	}{
-		"wrong content type":        {"text/plain", review, nil, 200, "", "error unknown", []Cause{CauseContentType}},
-		"content type with charset": {"application/json; charset=utf-8", review, nil, 200, "", "error unknown", []Cause{CauseContentType}},
-		"too large":                 {"application/json", strings.Repeat(" ", MaxBody+1), nil, 413, "", "error unknown", []Cause{CauseTooLarge}},
-		"not JSON":                  {"application/json", "nonsense", nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
-		"empty body":                {"application/json", "", nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
-		"no request":                {"application/json", `{"kind":"AdmissionReview"}`, nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
-		"other resource":            {"application/json", strings.ReplaceAll(review, "pods", "services"), nil, 200, `{"uid":"u1","allowed":true}`, "error unknown", []Cause{CauseResource}},
-		"nothing to do":             {"application/json", review, func() Answer { return Answer{} }, 200, `{"uid":"u1","allowed":true}`, "skipped Pod", nil},
-		"patch": {"application/json", review, func() Answer {
+		{name: "wrong content type", contentType: "text/plain", body: review, code: 200, request: "error unknown",
+			causes: []Cause{CauseContentType}},
+		{name: "content type with charset", contentType: "application/json; charset=utf-8", body: review, code: 200,
+			request: "error unknown", causes: []Cause{CauseContentType}},
+		{name: "body too large", contentType: "application/json", body: strings.Repeat(" ", MaxBody+1), code: 413, request: "error unknown",
+			causes: []Cause{CauseTooLarge}},
+		{name: "body is not JSON", contentType: "application/json", body: "nonsense", code: 200, want: `{"uid":"","allowed":true}`,
+			request: "error unknown", causes: []Cause{CauseBody}},
+		{name: "empty body", contentType: "application/json", code: 200, want: `{"uid":"","allowed":true}`, request: "error unknown",
+			causes: []Cause{CauseBody}},
+		{name: "review without request", contentType: "application/json", body: `{"kind":"AdmissionReview"}`, code: 200,
+			want: `{"uid":"","allowed":true}`, request: "error unknown", causes: []Cause{CauseBody}},
+		{name: "unsupported resource", contentType: "application/json", body: strings.ReplaceAll(review, "pods", "services"), code: 200,
+			want: `{"uid":"u1","allowed":true}`, request: "error unknown", causes: []Cause{CauseResource}},
+		{name: "no change", contentType: "application/json", body: review, answer: func() Answer { return Answer{} }, code: 200,
+			want: `{"uid":"u1","allowed":true}`, request: "skipped Pod"},
+		{name: "patch", contentType: "application/json", body: review, answer: func() Answer {
 			return Answer{Patch: []client.PatchOperation{client.PatchAdd("/a", "b")}, Warnings: []string{"w"}}
-		}, 200,
-			`{"uid":"u1","allowed":true,"patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6ImIifV0=","patchType":"JSONPatch","warnings":["w"]}`, "applied Pod", nil},
-		"refused": {"application/json", review, func() Answer { return Answer{Refusal: refusal} }, 200,
-			`{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422}}`, "skipped Pod", nil},
-		"problem": {"application/json", review, func() Answer { return Answer{Err: errors.New("no owner"), Cause: CauseOwner} }, 200,
-			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: allowed unchanged: no owner"]}`, "error Pod", []Cause{CauseOwner}},
-		"panic": {"application/json", review, func() Answer { panic("boom") }, 200,
-			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: allowed unchanged: panic: boom"]}`, "error Pod", []Cause{CausePanic}},
+		}, code: 200, request: "applied Pod",
+			want: `{"uid":"u1","allowed":true,"patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6ImIifV0=",` +
+				`"patchType":"JSONPatch","warnings":["w"]}`},
+		{name: "refusal", contentType: "application/json", body: review, answer: func() Answer { return Answer{Refusal: refusal} },
+			code: 200, want: `{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422}}`,
+			request: "skipped Pod"},
+		{name: "error", contentType: "application/json", body: review,
+			answer: func() Answer { return Answer{Err: errors.New("no owner"), Cause: CauseOwner} }, code: 200,
+			want: `{"uid":"u1","allowed":true,"warnings":["VPA admission controller: allowed unchanged: no owner"]}`, request: "error Pod",
+			causes: []Cause{CauseOwner}},
+		{name: "panic", contentType: "application/json", body: review, answer: func() Answer { panic("boom") }, code: 200,
+			want:    `{"uid":"u1","allowed":true,"warnings":["VPA admission controller: allowed unchanged: panic: boom"]}`,
+			request: "error Pod", causes: []Cause{CausePanic}},
 	} {
-		r := &recorder{}
-		h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(klog.Background())
-		request := httptest.NewRequest(http.MethodPost, "/any/path", strings.NewReader(c.body))
-		request.Header.Set("Content-Type", c.contentType)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, request)
-		require.Equal(t, c.code, w.Code, name)
-		require.Equal(t, []string{c.request}, r.requests, name)
-		require.Equal(t, c.causes, r.causes, name)
-		require.Equal(t, 1, r.steps[StepTotal], name)
-		if c.want == "" {
-			require.Empty(t, w.Body.String(), name)
-			continue
-		}
-		var got struct {
-			APIVersion, Kind string
-			Response         json.RawMessage
-		}
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), name)
-		require.Equal(t, "admission.k8s.io/v1 AdmissionReview", got.APIVersion+" "+got.Kind)
-		require.JSONEq(t, c.want, string(got.Response), name)
+		t.Run(tc.name, func(t *testing.T) {
+			r := &recorder{}
+			h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(tc.answer)}, Recorder: r}).Handler(klog.Background())
+			request := httptest.NewRequest(http.MethodPost, "/any/path", strings.NewReader(tc.body))
+			request.Header.Set("Content-Type", tc.contentType)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, request)
+			require.Equal(t, tc.code, w.Code)
+			require.Equal(t, []string{tc.request}, r.requests)
+			require.Equal(t, tc.causes, r.causes)
+			require.Equal(t, 1, r.steps[StepTotal])
+			if tc.want == "" {
+				require.Empty(t, w.Body.String())
+				return
+			}
+			var got struct {
+				APIVersion, Kind string
+				Response         json.RawMessage
+			}
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+			require.Equal(t, "admission.k8s.io/v1 AdmissionReview", got.APIVersion+" "+got.Kind)
+			require.JSONEq(t, tc.want, string(got.Response))
+		})
 	}
 }
 
@@ -334,28 +350,37 @@ func TestProblems_AreCountedAndReturned(t *testing.T) {
 }
 
 func TestProblems_AreLoggedWithObject(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		body   string
 		answer func() Answer
 		writer http.ResponseWriter
 		want   []string
 	}{
-		"owner":      {named, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} }, httptest.NewRecorder(), []string{`"no such owner"`, `cause="owner"`}},
-		"panic":      {named, func() Answer { panic("boom") }, httptest.NewRecorder(), []string{`"panic: boom"`, `cause="panic"`}},
-		"resource":   {strings.ReplaceAll(named, "pods", "services"), nil, httptest.NewRecorder(), []string{"no handler for resource", "services", `cause="resource"`}},
-		"lost":       {named, func() Answer { return Answer{} }, lost{httptest.NewRecorder()}, []string{`"the client is gone"`, `cause="response"`}},
-		"after that": {named, func() Answer { return Answer{After: func() { panic("boom") }} }, httptest.NewRecorder(), []string{`"panic: boom"`, `cause="panic"`}},
+		{name: "unknown owner", body: named, answer: func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} },
+			writer: httptest.NewRecorder(), want: []string{`"no such owner"`, `cause="owner"`}},
+		{name: "panic", body: named, answer: func() Answer { panic("boom") }, writer: httptest.NewRecorder(),
+			want: []string{`"panic: boom"`, `cause="panic"`}},
+		{name: "unsupported resource", body: strings.ReplaceAll(named, "pods", "services"), writer: httptest.NewRecorder(),
+			want: []string{"no handler for resource", "services", `cause="resource"`}},
+		{name: "lost connection", body: named, answer: func() Answer { return Answer{} }, writer: lost{httptest.NewRecorder()},
+			want: []string{`"the client is gone"`, `cause="response"`}},
+		{name: "panic after the response", body: named, answer: func() Answer { return Answer{After: func() { panic("boom") }} },
+			writer: httptest.NewRecorder(), want: []string{`"panic: boom"`, `cause="panic"`}},
 	} {
-		log, text := logged()
-		request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body))
-		request.Header.Set("Content-Type", "application/json")
-		r := &recorder{}
-		New(Config{Environment: process.OS{}, Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(log).ServeHTTP(c.writer, request)
-		require.Len(t, r.causes, 1, name)
-		require.Equal(t, 1, strings.Count(text.String(), "\nE")+strings.Count(text.String()[:1], "E"), "%s: one line for people in %s", name, text)
-		for _, want := range append(c.want, `namespace="ns"`, `name="web-1"`, `uid="u1"`) {
-			require.Contains(t, text.String(), want, name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			log, text := logged()
+			request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tc.body))
+			request.Header.Set("Content-Type", "application/json")
+			r := &recorder{}
+			h := New(Config{Environment: process.OS{}, Handlers: []Handler{pods(tc.answer)}, Recorder: r}).Handler(log)
+			h.ServeHTTP(tc.writer, request)
+			require.Len(t, r.causes, 1)
+			require.Equal(t, 1, strings.Count(text.String(), "\nE")+strings.Count(text.String()[:1], "E"), "one error line in %s", text)
+			for _, want := range append(tc.want, `namespace="ns"`, `name="web-1"`, `uid="u1"`) {
+				require.Contains(t, text.String(), want)
+			}
+		})
 	}
 }
 
@@ -443,18 +468,25 @@ func TestServer_PanicInAfterKeepsConnection(t *testing.T) {
 // With a length, a client that has read the response does not wait for the end of the handler.
 func TestServer_SetsContentLength(t *testing.T) {
 	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}})
-	for method, kind := range map[string]string{http.MethodPost: "application/json", http.MethodHead: "application/json", http.MethodGet: "text/plain", http.MethodPut: "text/plain"} {
-		request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(review))
-		require.NoError(t, err)
-		request.Header.Set("Content-Type", kind)
-		response, err := client.Do(request)
-		require.NoError(t, err)
-		body, err := io.ReadAll(response.Body)
-		require.NoError(t, errors.Join(err, response.Body.Close()))
-		require.Equal(t, http.StatusOK, response.StatusCode, method)
-		require.Empty(t, response.TransferEncoding, method)
-		if method != http.MethodHead {
-			require.EqualValues(t, len(body), response.ContentLength, method)
-		}
+	for _, tc := range []struct{ name, kind string }{
+		{name: http.MethodPost, kind: "application/json"},
+		{name: http.MethodHead, kind: "application/json"},
+		{name: http.MethodGet, kind: "text/plain"},
+		{name: http.MethodPut, kind: "text/plain"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			request, err := http.NewRequestWithContext(t.Context(), tc.name, url, strings.NewReader(review))
+			require.NoError(t, err)
+			request.Header.Set("Content-Type", tc.kind)
+			response, err := client.Do(request)
+			require.NoError(t, err)
+			body, err := io.ReadAll(response.Body)
+			require.NoError(t, errors.Join(err, response.Body.Close()))
+			require.Equal(t, http.StatusOK, response.StatusCode)
+			require.Empty(t, response.TransferEncoding)
+			if tc.name != http.MethodHead {
+				require.EqualValues(t, len(body), response.ContentLength)
+			}
+		})
 	}
 }

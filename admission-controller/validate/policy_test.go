@@ -64,14 +64,21 @@ func TestCheckPolicy_ReportsAllProblems(t *testing.T) {
 }
 
 func TestCheckPolicy_InvalidDurationsNameField(t *testing.T) {
-	for spec, want := range map[string]string{
-		`"rollout":{"cooldown":3600}`:                         `spec.rollout.cooldown: Invalid value: "3600": must be a duration, for example 5m or 1h30m`,
-		`"rollout":{"canary":{"observationPeriod":"1 hour"}}`: `spec.rollout.canary.observationPeriod: Invalid value: "1 hour": must be a duration, for example 5m or 1h30m`,
-		`"safety":{"observationPeriod":["5m"]}`:               `spec.safety.observationPeriod: Invalid value: "a value of another type": must be a duration, for example 5m or 1h30m`,
-		`"safety":{"pressure":true}`:                          `spec.safety.pressure: Invalid value: "a value of another type": must be a decimal from 0 to 1 in quotes, for example "0.5"`,
+	for _, tc := range []struct{ name, spec, want string }{
+		{name: "cooldown is a number", spec: `"rollout":{"cooldown":3600}`,
+			want: `spec.rollout.cooldown: Invalid value: "3600": must be a duration, for example 5m or 1h30m`},
+		{name: "observation period of a canary", spec: `"rollout":{"canary":{"observationPeriod":"1 hour"}}`,
+			want: `spec.rollout.canary.observationPeriod: Invalid value: "1 hour": must be a duration, for example 5m or 1h30m`},
+		{name: "observation period is a list", spec: `"safety":{"observationPeriod":["5m"]}`,
+			want: `spec.safety.observationPeriod: Invalid value: "a value of another type": must be a duration, for example 5m or 1h30m`},
+		{name: "pressure is a boolean", spec: `"safety":{"pressure":true}`,
+			want: `spec.safety.pressure: Invalid value: "a value of another type": must be a decimal from 0 to 1 in quotes, for example ` +
+				`"0.5"`},
 	} {
-		errors, _ := checkPolicy(Config{}, spec, "")
-		require.Equal(t, []string{want}, errors, spec)
+		t.Run(tc.name, func(t *testing.T) {
+			errors, _ := checkPolicy(Config{}, tc.spec, "")
+			require.Equal(t, []string{tc.want}, errors)
+		})
 	}
 	errors, _ := checkPolicy(Config{}, `"priority":"high"`, "")
 	require.Len(t, errors, 1)

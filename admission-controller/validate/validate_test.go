@@ -33,33 +33,61 @@ var everything = Config{InPlace: true, PerVPAConfig: true, Boost: true}
 
 func TestCheck_ErrorsNameFieldAndValidValues(t *testing.T) {
 	const at = "spec.resourcePolicy.containerPolicies[0]."
-	for spec, want := range map[string]string{
-		`"updatePolicy":{}`:                                            `spec.updatePolicy.updateMode: Required value: an updatePolicy must name its mode, for example Recreate; leave out updatePolicy to get the default`,
-		`"updatePolicy":{"updateMode":"Bogus"}`:                        `spec.updatePolicy.updateMode: Unsupported value: "Bogus": supported values: "Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"`,
-		`"updatePolicy":{"updateMode":"Off","minReplicas":0}`:          `spec.updatePolicy.minReplicas: Invalid value: 0: must be at least 1`,
-		`"updatePolicy":{"updateMode":"Off","evictAfterOOMSeconds":0}`: `spec.updatePolicy.evictAfterOOMSeconds: Invalid value: 0: must be at least 1`,
-		policies(`{}`): at + `containerName: Required value: must be the name of a container, or "*" for all others`,
-		policies(`{"containerName":"c","mode":"Maybe"}`):                                                    at + `mode: Unsupported value: "Maybe": supported values: "Auto", "Off"`,
-		policies(`{"containerName":"c","minAllowed":{"memory":"1500m"}}`):                                   at + `minAllowed[memory]: Invalid value: "1500m": must be a whole number of bytes, for example 250Mi`,
-		policies(`{"containerName":"c","maxAllowed":{"cpu":"1500u"}}`):                                      at + `maxAllowed[cpu]: Invalid value: "1500u": must be a whole number of millicores, for example 250m`,
-		policies(`{"containerName":"c","minAllowed":{"cpu":"2"},"maxAllowed":{"cpu":"1"}}`):                 at + `maxAllowed[cpu]: Invalid value: "1": must not be less than minAllowed, which is 2`,
-		policies(`{"containerName":"c","mode":"Off","controlledValues":"RequestsAndLimits"}`):               at + `controlledValues: Forbidden: RequestsAndLimits has no meaning with mode Off: leave out one of the two`,
-		policies(`{"containerName":"c","controlledResources":["gpu"]}`):                                     at + `controlledResources[0]: Unsupported value: "gpu": supported values: "cpu", "memory"`,
-		policies(`{"containerName":"c","oomBumpUpRatio":"0.9"}`):                                            at + `oomBumpUpRatio: Invalid value: "900m": must be at least 1`,
-		policies(`{"containerName":"c","oomMinBumpUp":"-1"}`):                                               at + `oomMinBumpUp: Invalid value: "-1": must not be negative`,
-		policies(`{"containerName":"c","memoryAggregationIntervalSeconds":0}`):                              at + `memoryAggregationIntervalSeconds: Invalid value: 0: must be at least 1`,
-		policies(`{"containerName":"c","memoryAggregationIntervalCount":-1}`):                               at + `memoryAggregationIntervalCount: Invalid value: -1: must be at least 1`,
-		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Twice"}}}`):                           at + `startupBoost.cpu.type: Unsupported value: "Twice": supported values: "Factor", "Quantity"`,
-		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor"}}}`):                          at + `startupBoost.cpu.factor: Required value: a boost of type Factor needs a factor, for example 2`,
-		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity"}}`:                    `spec.startupBoost.cpu.quantity: Required value: a boost of type Quantity needs a quantity, for example 500m`,
-		policies(`{"containerName":"c","startupBoost":{"cpu":{}}}`):                                         at + `startupBoost.cpu.type: Required value: must be Factor or Quantity`,
-		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor","factor":0}}}`):               at + `startupBoost.cpu.factor: Invalid value: 0: must be at least 1`,
-		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity","quantity":"1500u"}}`: `spec.startupBoost.cpu.quantity: Invalid value: "1500u": must be a whole number of millicores, for example 250m`,
-		`"updatePolicy":{"updateMode":"Off"},"recommenders":[{"name":"a"},{"name":"b"}]`:                    `spec.recommenders: Too many: 2: must have at most 1 item`,
+	for _, tc := range []struct{ name, spec, want string }{
+		{name: "update policy without a mode", spec: `"updatePolicy":{}`,
+			want: `spec.updatePolicy.updateMode: Required value: an updatePolicy must name its mode, for example Recreate; leave out ` +
+				`updatePolicy to get the default`},
+		{name: "unknown update mode", spec: `"updatePolicy":{"updateMode":"Bogus"}`,
+			want: `spec.updatePolicy.updateMode: Unsupported value: "Bogus": supported values: "Off", "Initial", "Recreate", ` +
+				`"InPlaceOrRecreate", "InPlace", "Auto"`},
+		{name: "minReplicas of zero", spec: `"updatePolicy":{"updateMode":"Off","minReplicas":0}`,
+			want: `spec.updatePolicy.minReplicas: Invalid value: 0: must be at least 1`},
+		{name: "evictAfterOOMSeconds of zero", spec: `"updatePolicy":{"updateMode":"Off","evictAfterOOMSeconds":0}`,
+			want: `spec.updatePolicy.evictAfterOOMSeconds: Invalid value: 0: must be at least 1`},
+		{name: "container policy without a name", spec: policies(`{}`),
+			want: at + `containerName: Required value: must be the name of a container, or "*" for all others`},
+		{name: "unknown container mode", spec: policies(`{"containerName":"c","mode":"Maybe"}`),
+			want: at + `mode: Unsupported value: "Maybe": supported values: "Auto", "Off"`},
+		{name: "minAllowed is no whole number of bytes", spec: policies(`{"containerName":"c","minAllowed":{"memory":"1500m"}}`),
+			want: at + `minAllowed[memory]: Invalid value: "1500m": must be a whole number of bytes, for example 250Mi`},
+		{name: "maxAllowed is no whole number of millicores", spec: policies(`{"containerName":"c","maxAllowed":{"cpu":"1500u"}}`),
+			want: at + `maxAllowed[cpu]: Invalid value: "1500u": must be a whole number of millicores, for example 250m`},
+		{name: "maxAllowed below minAllowed", spec: policies(`{"containerName":"c","minAllowed":{"cpu":"2"},"maxAllowed":{"cpu":"1"}}`),
+			want: at + `maxAllowed[cpu]: Invalid value: "1": must not be less than minAllowed, which is 2`},
+		{name: "controlledValues with mode Off",
+			spec: policies(`{"containerName":"c","mode":"Off","controlledValues":"RequestsAndLimits"}`),
+			want: at + `controlledValues: Forbidden: RequestsAndLimits has no meaning with mode Off: leave out one of the two`},
+		{name: "unknown controlled resource", spec: policies(`{"containerName":"c","controlledResources":["gpu"]}`),
+			want: at + `controlledResources[0]: Unsupported value: "gpu": supported values: "cpu", "memory"`},
+		{name: "OOM ratio below one", spec: policies(`{"containerName":"c","oomBumpUpRatio":"0.9"}`),
+			want: at + `oomBumpUpRatio: Invalid value: "900m": must be at least 1`},
+		{name: "negative OOM minimum", spec: policies(`{"containerName":"c","oomMinBumpUp":"-1"}`),
+			want: at + `oomMinBumpUp: Invalid value: "-1": must not be negative`},
+		{name: "aggregation interval of zero", spec: policies(`{"containerName":"c","memoryAggregationIntervalSeconds":0}`),
+			want: at + `memoryAggregationIntervalSeconds: Invalid value: 0: must be at least 1`},
+		{name: "negative interval count", spec: policies(`{"containerName":"c","memoryAggregationIntervalCount":-1}`),
+			want: at + `memoryAggregationIntervalCount: Invalid value: -1: must be at least 1`},
+		{name: "unknown boost type", spec: policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Twice"}}}`),
+			want: at + `startupBoost.cpu.type: Unsupported value: "Twice": supported values: "Factor", "Quantity"`},
+		{name: "boost without a factor", spec: policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor"}}}`),
+			want: at + `startupBoost.cpu.factor: Required value: a boost of type Factor needs a factor, for example 2`},
+		{name: "boost without a quantity", spec: `"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity"}}`,
+			want: `spec.startupBoost.cpu.quantity: Required value: a boost of type Quantity needs a quantity, for example 500m`},
+		{name: "boost without a type", spec: policies(`{"containerName":"c","startupBoost":{"cpu":{}}}`),
+			want: at + `startupBoost.cpu.type: Required value: must be Factor or Quantity`},
+		{name: "boost factor of zero", spec: policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor","factor":0}}}`),
+			want: at + `startupBoost.cpu.factor: Invalid value: 0: must be at least 1`},
+		{name: "boost quantity is no whole number of millicores",
+			spec: `"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity","quantity":"1500u"}}`,
+			want: `spec.startupBoost.cpu.quantity: Invalid value: "1500u": must be a whole number of millicores, for example 250m`},
+		{name: "two recommenders", spec: `"updatePolicy":{"updateMode":"Off"},"recommenders":[{"name":"a"},{"name":"b"}]`,
+			want: `spec.recommenders: Too many: 2: must have at most 1 item`},
 	} {
-		errors, warnings := check(everything, spec, "")
-		require.Equal(t, []string{want}, errors, spec)
-		require.Empty(t, warnings, spec)
+		t.Run(tc.name, func(t *testing.T) {
+			errors, warnings := check(everything, tc.spec, "")
+			require.Equal(t, []string{tc.want}, errors)
+			require.Empty(t, warnings)
+		})
 	}
 }
 
@@ -90,18 +118,22 @@ func TestCheck_GatedFieldsNeedGateOrOldObject(t *testing.T) {
 	otherPerVPA := policies(`{"containerName":"d","memoryAggregationIntervalCount":2}`)
 	boost := policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor","factor":2}}}`)
 	inPlace := `"updatePolicy":{"updateMode":"InPlace"}`
-	for _, c := range []struct{ spec, old, gate string }{
-		{perVPA, otherPerVPA, "PerVPAConfig"}, {boost, boost, "CPUStartupBoost"}, {inPlace, inPlace, "InPlace"},
+	for _, tc := range []struct{ name, spec, old, gate string }{
+		{name: "configuration per VPA", spec: perVPA, old: otherPerVPA, gate: "PerVPAConfig"},
+		{name: "startup boost", spec: boost, old: boost, gate: "CPUStartupBoost"},
+		{name: "mode InPlace", spec: inPlace, old: inPlace, gate: "InPlace"},
 	} {
-		errors, _ := check(Config{}, c.spec, "")
-		require.Len(t, errors, 1)
-		require.Contains(t, errors[0], "--feature-gates="+c.gate+"=true")
-		errors, _ = check(Config{}, c.spec, policies(`{"containerName":"c"}`))
-		require.Len(t, errors, 1, "an old object without the feature does not help")
-		errors, _ = check(Config{}, c.spec, c.old)
-		require.Empty(t, errors)
-		errors, _ = check(everything, c.spec, "")
-		require.Empty(t, errors)
+		t.Run(tc.name, func(t *testing.T) {
+			errors, _ := check(Config{}, tc.spec, "")
+			require.Len(t, errors, 1)
+			require.Contains(t, errors[0], "--feature-gates="+tc.gate+"=true")
+			errors, _ = check(Config{}, tc.spec, policies(`{"containerName":"c"}`))
+			require.Len(t, errors, 1, "an old object without the feature does not help")
+			errors, _ = check(Config{}, tc.spec, tc.old)
+			require.Empty(t, errors)
+			errors, _ = check(everything, tc.spec, "")
+			require.Empty(t, errors)
+		})
 	}
 }
 
@@ -182,15 +214,17 @@ func TestCheck_ReportsAllProblems(t *testing.T) {
 // Each error is repeated in the message, a cause and the log.
 func TestCheck_BoundsNumberAndLengthOfErrors(t *testing.T) {
 	long := strings.Repeat("é", 10000)
-	for name, policy := range map[string]string{
-		"policies":  strings.Repeat(`{},`, maxPolicies-1) + `{}`,
-		"resources": `{"controlledResources":["` + strings.Repeat(`x","`, 5000) + `x"]}`,
-		"modes":     strings.Repeat(`{"containerName":"c","mode":"`+long+`"},`, 50) + `{}`,
-		"values":    strings.Repeat(`{"containerName":"c","controlledResources":["`+long+`"]},`, 50) + `{}`,
+	for _, tc := range []struct{ name, policy string }{
+		{name: "many policies", policy: strings.Repeat(`{},`, maxPolicies-1) + `{}`},
+		{name: "many resources", policy: `{"controlledResources":["` + strings.Repeat(`x","`, 5000) + `x"]}`},
+		{name: "long modes", policy: strings.Repeat(`{"containerName":"c","mode":"`+long+`"},`, 50) + `{}`},
+		{name: "long resources", policy: strings.Repeat(`{"containerName":"c","controlledResources":["`+long+`"]},`, 50) + `{}`},
 	} {
-		status := Config{}.Check(object(policies(policy)), nil).Status("v")
-		require.Len(t, status.Details.Causes, maxFindings, name)
-		require.Less(t, len(status.Message), 10000, name)
+		t.Run(tc.name, func(t *testing.T) {
+			status := Config{}.Check(object(policies(tc.policy)), nil).Status("v")
+			require.Len(t, status.Details.Causes, maxFindings)
+			require.Less(t, len(status.Message), 10000)
+		})
 	}
 	verdict := Config{}.Check(object(policies(strings.Repeat(`{},`, maxPolicies)+`{}`)), nil)
 	require.Len(t, verdict.Errors, 1)
@@ -300,18 +334,24 @@ func TestCheck_WarnsOfMaxAllowedZero(t *testing.T) {
 func TestCheck_WrongTypesNameTheField(t *testing.T) {
 	const off = `must be a string. Write "Off" in quotation marks: YAML reads Off as false.`
 	for _, tc := range []struct{ name, spec, want string }{
-		{"an unquoted Off", `"updatePolicy":{"updateMode":false}`, "spec.updatePolicy.updateMode: Invalid value: false: " + off},
-		{"an unquoted On", `"updatePolicy":{"updateMode":true}`,
-			"spec.updatePolicy.updateMode: Invalid value: true: must be a string. Write it in quotation marks: YAML reads On, Yes and True as true."},
-		{"the second container", policies(`{"containerName":"a","mode":"Off"},{"containerName":"b","mode":false}`),
-			"spec.resourcePolicy.containerPolicies[1].mode: Invalid value: false: " + off},
-		{"a number as a name", policies(`{"containerName":7}`), "spec.resourcePolicy.containerPolicies[0].containerName: Invalid value: 7: must be a string in quotation marks"},
-		{"a name that is No", policies(`{"containerName":false}`),
-			"spec.resourcePolicy.containerPolicies[0].containerName: Invalid value: false: must be a string. Write it in quotation marks: YAML reads Off, No and False as false."},
-		{"text as a number", `"updatePolicy":{"updateMode":"Off","minReplicas":"2"}`, `spec.updatePolicy.minReplicas: Invalid value: "2": must be a whole number, without quotation marks`},
-		{"an object as a list", `"resourcePolicy":{"containerPolicies":{"containerName":"a"}}`,
-			`spec.resourcePolicy.containerPolicies: Invalid value: "a value of another type": must be a list`},
-		{"text as an object", `"updatePolicy":"Off"`, `spec.updatePolicy: Invalid value: "Off": must be an object with fields`},
+		{name: "an unquoted Off", spec: `"updatePolicy":{"updateMode":false}`,
+			want: "spec.updatePolicy.updateMode: Invalid value: false: " + off},
+		{name: "an unquoted On", spec: `"updatePolicy":{"updateMode":true}`,
+			want: "spec.updatePolicy.updateMode: Invalid value: true: must be a string. " +
+				"Write it in quotation marks: YAML reads On, Yes and True as true."},
+		{name: "the second container", spec: policies(`{"containerName":"a","mode":"Off"},{"containerName":"b","mode":false}`),
+			want: "spec.resourcePolicy.containerPolicies[1].mode: Invalid value: false: " + off},
+		{name: "a number as a name", spec: policies(`{"containerName":7}`),
+			want: "spec.resourcePolicy.containerPolicies[0].containerName: Invalid value: 7: must be a string in quotation marks"},
+		{name: "a name that is No", spec: policies(`{"containerName":false}`),
+			want: "spec.resourcePolicy.containerPolicies[0].containerName: Invalid value: false: must be a string. " +
+				"Write it in quotation marks: YAML reads Off, No and False as false."},
+		{name: "text as a number", spec: `"updatePolicy":{"updateMode":"Off","minReplicas":"2"}`,
+			want: `spec.updatePolicy.minReplicas: Invalid value: "2": must be a whole number, without quotation marks`},
+		{name: "an object as a list", spec: `"resourcePolicy":{"containerPolicies":{"containerName":"a"}}`,
+			want: `spec.resourcePolicy.containerPolicies: Invalid value: "a value of another type": must be a list`},
+		{name: "text as an object", spec: `"updatePolicy":"Off"`,
+			want: `spec.updatePolicy: Invalid value: "Off": must be an object with fields`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			errors, _ := check(everything, tc.spec, "")

@@ -72,30 +72,33 @@ func TestJudge_IgnoresUpstreamNondeterminism(t *testing.T) {
 		}}}
 	}
 	fine, early, late := outcome{at: 0}, outcome{difference: "early", at: 3}, outcome{difference: "late", at: 7}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name             string
 		runs             []outcome // the last one repeats
 		want             string
 		replays, wavered int
 	}{
-		"none":                             {[]outcome{fine}, "", 1, 0},
-		"always":                           {[]outcome{early}, "early", 6, 0},
-		"now and then":                     {[]outcome{early, early, early, fine}, "", 4, 1},
-		"now and then, then another":       {[]outcome{early, late, early, fine}, "", 4, 1},
-		"another behind one that wavers":   {[]outcome{early, early, late}, "late", 8, 1},
-		"one that only some replays reach": {[]outcome{late, early}, "late", 6, 0},
-		"ours": {[]outcome{
+		{name: "no difference", runs: []outcome{fine}, replays: 1, wavered: 0},
+		{name: "same difference in each replay", runs: []outcome{early}, want: "early", replays: 6, wavered: 0},
+		{name: "difference in some replays", runs: []outcome{early, early, early, fine}, replays: 4, wavered: 1},
+		{name: "two differences in some replays", runs: []outcome{early, late, early, fine}, replays: 4, wavered: 1},
+		{name: "reproducible difference behind one that wavers", runs: []outcome{early, early, late}, want: "late", replays: 8, wavered: 1},
+		{name: "difference that some replays do not reach", runs: []outcome{late, early}, want: "late", replays: 6, wavered: 0},
+		{name: "Loadline differs from itself", runs: []outcome{
 			{difference: "early", at: 3, answers: answer("1")}, {answers: answer("2")},
-		}, "Loadline differs from itself", 2, 0},
+		}, want: "Loadline differs from itself", replays: 2, wavered: 0},
 	} {
-		replays := 0
-		end := judge(5, func() outcome {
-			run := c.runs[min(replays, len(c.runs)-1)]
-			replays++
-			return run
+		t.Run(tc.name, func(t *testing.T) {
+			replays := 0
+			end := judge(5, func() outcome {
+				run := tc.runs[min(replays, len(tc.runs)-1)]
+				replays++
+				return run
+			})
+			require.Contains(t, end.difference, tc.want)
+			require.Equal(t, tc.want == "", end.difference == "")
+			require.Equal(t, tc.replays, replays)
+			require.Equal(t, tc.wavered, end.seen.wavering)
 		})
-		require.Contains(t, end.difference, c.want, name)
-		require.Equal(t, c.want == "", end.difference == "", name)
-		require.Equal(t, c.replays, replays, name)
-		require.Equal(t, c.wavered, end.seen.wavering, name)
 	}
 }

@@ -54,40 +54,64 @@ func finishedAct() secondAct {
 func TestSecondAct_WaitsForAllSteps(t *testing.T) {
 	done := finishedAct()
 	require.Empty(t, done.pendingStep(finalSnapshot()))
-	for want, change := range map[string]func(*secondAct, *snapshot){
-		"the SizingPolicy is not created":               func(a *secondAct, _ *snapshot) { a.began = time.Time{} },
-		"front has no recommendation":                   func(_ *secondAct, s *snapshot) { s.rollouts[0].target = nil },
-		"report has no canary":                          func(_ *secondAct, s *snapshot) { s.rollouts[1].record.Rounds = nil },
-		"no pod of report has less memory":              func(a *secondAct, _ *snapshot) { a.peaked = time.Time{} },
-		"memory of report is not given back":            func(a *secondAct, _ *snapshot) { a.restoreTime = 0 },
-		"the record of report does not show the revert": func(_ *secondAct, s *snapshot) { s.rollouts[1].record.Rounds[0].Reason = "NotReady" },
-		"front is not promoted":                         func(_ *secondAct, s *snapshot) { s.rollouts[0].record.Phase = loadlinev1alpha1.RolloutPhaseCanary },
-		"1 of 2 pods of front have the new size":        func(_ *secondAct, s *snapshot) { s.rollouts[0].pods[0].request = fullRequest },
+	for _, tc := range []struct {
+		name   string
+		want   string
+		change func(*secondAct, *snapshot)
+	}{
+		{name: "policy not created", want: "the SizingPolicy is not created",
+			change: func(a *secondAct, _ *snapshot) { a.began = time.Time{} }},
+		{name: "workload without a recommendation", want: "front has no recommendation",
+			change: func(_ *secondAct, s *snapshot) { s.rollouts[0].target = nil }},
+		{name: "workload without a canary", want: "report has no canary",
+			change: func(_ *secondAct, s *snapshot) { s.rollouts[1].record.Rounds = nil }},
+		{name: "no pod with less memory", want: "no pod of report has less memory",
+			change: func(a *secondAct, _ *snapshot) { a.peaked = time.Time{} }},
+		{name: "memory not given back", want: "memory of report is not given back",
+			change: func(a *secondAct, _ *snapshot) { a.restoreTime = 0 }},
+		{name: "record without a revert", want: "the record of report does not show the revert",
+			change: func(_ *secondAct, s *snapshot) { s.rollouts[1].record.Rounds[0].Reason = "NotReady" }},
+		{name: "workload not promoted", want: "front is not promoted",
+			change: func(_ *secondAct, s *snapshot) { s.rollouts[0].record.Phase = loadlinev1alpha1.RolloutPhaseCanary }},
+		{name: "pods without the new size", want: "1 of 2 pods of front have the new size",
+			change: func(_ *secondAct, s *snapshot) { s.rollouts[0].pods[0].request = fullRequest }},
 	} {
-		a, s := finishedAct(), finalSnapshot()
-		change(&a, &s)
-		require.Equal(t, want, a.pendingStep(s))
+		t.Run(tc.name, func(t *testing.T) {
+			a, s := finishedAct(), finalSnapshot()
+			tc.change(&a, &s)
+			require.Equal(t, tc.want, a.pendingStep(s))
+		})
 	}
 }
 
 func TestSecondAct_ChecksClaims(t *testing.T) {
 	done := finishedAct()
 	require.NoError(t, done.check(finalSnapshot(), finalSnapshot()))
-	for want, change := range map[string]func(*secondAct, *snapshot){
-		"memory of report was given back 11s after the kill, later than 10s": func(a *secondAct, _ *snapshot) { a.restoreTime = 10*time.Second + 1 },
-		"report-1 replaced a pod": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[1].uid = "another" },
-		"front-1 was restarted 1 times": func(_ *secondAct, s *snapshot) {
+	for _, tc := range []struct {
+		name   string
+		want   string
+		change func(*secondAct, *snapshot)
+	}{
+		{name: "memory given back too late", want: "memory of report was given back 11s after the kill, later than 10s",
+			change: func(a *secondAct, _ *snapshot) { a.restoreTime = 10*time.Second + 1 }},
+		{name: "replaced pod", want: "report-1 replaced a pod",
+			change: func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[1].uid = "another" }},
+		{name: "killed container of front", want: "front-1 was restarted 1 times", change: func(_ *secondAct, s *snapshot) {
 			s.rollouts[0].pods[1].restarts, s.rollouts[0].pods[1].oomKilled = 1, true
-		},
-		"report-0 was restarted 1 times": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[0].oomKilled = false },
-		"2 containers of report were killed": func(_ *secondAct, s *snapshot) {
+		}},
+		{name: "restart without a kill", want: "report-0 was restarted 1 times",
+			change: func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[0].oomKilled = false }},
+		{name: "two killed containers", want: "2 containers of report were killed", change: func(_ *secondAct, s *snapshot) {
 			s.rollouts[1].pods[1].restarts, s.rollouts[1].pods[1].oomKilled = 1, true
-		},
-		"1 pods of report have less than they asked for": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[0].request = reducedRequest },
+		}},
+		{name: "pod with less than its request", want: "1 pods of report have less than they asked for",
+			change: func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[0].request = reducedRequest }},
 	} {
-		a, s := finishedAct(), finalSnapshot()
-		change(&a, &s)
-		require.ErrorContains(t, a.check(finalSnapshot(), s), want)
+		t.Run(tc.name, func(t *testing.T) {
+			a, s := finishedAct(), finalSnapshot()
+			tc.change(&a, &s)
+			require.ErrorContains(t, a.check(finalSnapshot(), s), tc.want)
+		})
 	}
 }
 

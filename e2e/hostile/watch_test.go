@@ -132,7 +132,10 @@ func startVictim(t *testing.T) *victim {
 		harness.Workload
 		mode vpav1.UpdateMode
 		kind string
-	}{{resized, vpav1.UpdateModeInPlaceOrRecreate, "Deployment"}, {evicted, vpav1.UpdateModeRecreate, "StatefulSet"}} {
+	}{
+		{Workload: resized, mode: vpav1.UpdateModeInPlaceOrRecreate, kind: "Deployment"},
+		{Workload: evicted, mode: vpav1.UpdateModeRecreate, kind: "StatefulSet"},
+	} {
 		require.NoError(t, cluster.CreateVPA(ctx, w.Workload, w.mode, func(vpa *vpav1.VerticalPodAutoscaler) {
 			vpa.Spec.TargetRef.Kind = w.kind
 			vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "victim"}}

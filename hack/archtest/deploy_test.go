@@ -109,13 +109,19 @@ func largeQPS(t *testing.T, deployment string) string {
 func TestMemoryRequests_CoverMeasuredUsage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/scale.md")
 	require.NoError(t, err)
-	for program, row := range map[string]string{"recommender": "recommender", "updater": "updater", "admission-controller": "webhook"} {
-		measured := regexp.MustCompile(`(?m)^\| ` + row + ` \| (\d+) MiB \| (\d+) MiB \|`).FindStringSubmatch(string(page))
-		require.Len(t, measured, 3, "docs/scale.md measures the %s", row)
-		_, c := containerOf(t, "base/"+program+"/deployment.yaml")
-		for _, used := range measured[1:] {
-			need := resource.MustParse(used + "Mi")
-			require.LessOrEqual(t, need.Value(), c.Resources.Requests.Memory().Value(), "%s takes %s MiB", program, used)
-		}
+	for _, tc := range []struct{ name, row string }{
+		{name: "recommender", row: "recommender"},
+		{name: "updater", row: "updater"},
+		{name: "admission-controller", row: "webhook"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			measured := regexp.MustCompile(`(?m)^\| ` + tc.row + ` \| (\d+) MiB \| (\d+) MiB \|`).FindStringSubmatch(string(page))
+			require.Len(t, measured, 3, "docs/scale.md measures the %s", tc.row)
+			_, c := containerOf(t, "base/"+tc.name+"/deployment.yaml")
+			for _, used := range measured[1:] {
+				need := resource.MustParse(used + "Mi")
+				require.LessOrEqual(t, need.Value(), c.Resources.Requests.Memory().Value(), "%s takes %s MiB", tc.name, used)
+			}
+		})
 	}
 }

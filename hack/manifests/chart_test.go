@@ -124,7 +124,7 @@ func TestChart_MatchesTestdataOfPlugin(t *testing.T) {
 }
 
 func TestChart_CertificateSources(t *testing.T) {
-	mounts := func(all objects) string {
+	mounts := func(t *testing.T, all objects) string {
 		pod := program(t, all, "admission-controller")
 		if len(pod.Volumes) == 0 {
 			require.Empty(t, pod.Containers[0].VolumeMounts)
@@ -139,38 +139,65 @@ func TestChart_CertificateSources(t *testing.T) {
 		}
 		return text
 	}
+	const selfIssued, waits, manual = "issues and renews the certificate", "start when Secret ", "You register the webhook yourself"
 	const files = "vpa-tls-certs ca=caCert.pem cert=serverCert.pem key=serverKey.pem"
-	for given, want := range map[string]struct {
+	for _, tc := range []struct {
+		name       string
+		values     string
 		mount      string
 		registers  bool
 		kinds      []string
-		noteHas    string
-		noteHasNot string
+		noteHas    []string
+		noteHasNot []string
 	}{
-		"{}":              {"", true, nil, "issues and renews the certificate", "Without effect"},
-		upstreamValues(t): {"", true, nil, "admissionController.volumes (tls-certs)", ""},
-		issuerValues:      {"vpa-tls-certs ca.crt=caCert.pem tls.crt=serverCert.pem tls.key=serverKey.pem", true, []string{"Certificate"}, "", "issues and renews"},
-		selfSigned:        {"vpa-tls-certs ca.crt=caCert.pem tls.crt=serverCert.pem tls.key=serverKey.pem", true, []string{"Certificate", "Issuer"}, "", ""},
-		ownCertificate:    {files, true, []string{"Secret"}, "", ""},
-		ownSecret:         {files, true, nil, "start when Secret vpa-tls-certs", "register the webhook yourself"},
-		"admissionController: {certGen: {enabled: false}}": {files, false, nil, "You register the webhook yourself", ""},
+		{name: "defaults", values: "{}", registers: true, noteHas: []string{selfIssued}, noteHasNot: []string{waits, "Without effect"}},
+		{
+			name: "values of the upstream chart", values: upstreamValues(t), registers: true,
+			noteHas: []string{selfIssued, "admissionController.volumes (tls-certs)"},
+		},
+		{
+			name: "cert-manager issuer", values: issuerValues,
+			mount: "vpa-tls-certs ca.crt=caCert.pem tls.crt=serverCert.pem tls.key=serverKey.pem", registers: true,
+			kinds: []string{"Certificate"}, noteHasNot: []string{selfIssued, waits},
+		},
+		{
+			name: "self-signed issuer of cert-manager", values: selfSigned,
+			mount: "vpa-tls-certs ca.crt=caCert.pem tls.crt=serverCert.pem tls.key=serverKey.pem", registers: true,
+			kinds: []string{"Certificate", "Issuer"}, noteHasNot: []string{selfIssued, waits},
+		},
+		{
+			name: "certificate in the values", values: ownCertificate, mount: files, registers: true, kinds: []string{"Secret"},
+			noteHasNot: []string{selfIssued, waits},
+		},
+		{
+			name: "existing Secret", values: ownSecret, mount: files, registers: true, noteHas: []string{waits + "vpa-tls-certs"},
+			noteHasNot: []string{selfIssued, manual},
+		},
+		{
+			name: "no certificate source", values: "admissionController: {certGen: {enabled: false}}", mount: files,
+			noteHas: []string{waits + "vpa-tls-certs", manual}, noteHasNot: []string{selfIssued},
+		},
 	} {
-		r := chart(t, given)
-		require.Equal(t, want.mount, mounts(r.objects), given)
-		require.Equal(t, want.registers, r.objects.of("MutatingWebhookConfiguration")["vpa-webhook-config"] != nil, given)
-		arg := "--register-webhook=false"
-		if want.registers {
-			arg = "--register-webhook=true"
-		}
-		require.Contains(t, program(t, r.objects, "admission-controller").Containers[0].Args, arg)
-		for _, kind := range []string{"Certificate", "Issuer", "Secret"} {
-			require.Equal(t, strings.Contains(strings.Join(want.kinds, " "), kind), len(r.objects.of(kind)) > 0, "%s: %s", given, kind)
-		}
-		require.Contains(t, r.notes, want.noteHas)
-		if want.noteHasNot != "" {
-			require.NotContains(t, r.notes, want.noteHasNot)
-		}
-		require.Empty(t, r.objects.of("Job"))
+		t.Run(tc.name, func(t *testing.T) {
+			r := chart(t, tc.values)
+			require.Equal(t, tc.mount, mounts(t, r.objects))
+			require.Equal(t, tc.registers, r.objects.of("MutatingWebhookConfiguration")["vpa-webhook-config"] != nil)
+			arg := "--register-webhook=false"
+			if tc.registers {
+				arg = "--register-webhook=true"
+			}
+			require.Contains(t, program(t, r.objects, "admission-controller").Containers[0].Args, arg)
+			for _, kind := range []string{"Certificate", "Issuer", "Secret"} {
+				require.Equal(t, strings.Contains(strings.Join(tc.kinds, " "), kind), len(r.objects.of(kind)) > 0, kind)
+			}
+			for _, part := range tc.noteHas {
+				require.Contains(t, r.notes, part)
+			}
+			for _, part := range tc.noteHasNot {
+				require.NotContains(t, r.notes, part)
+			}
+			require.Empty(t, r.objects.of("Job"))
+		})
 	}
 }
 
@@ -184,39 +211,56 @@ func TestChart_CertificateMatchesService(t *testing.T) {
 }
 
 func TestChart_RejectsContradictoryValues(t *testing.T) {
-	for given, named := range map[string]string{
-		"admissionController: {certManager: {enabled: true, issuerRef: {name: x}}}":                                                 "certGen.enabled=false",
-		"admissionController: {registerWebhook: true}":                                                                              "certGen.enabled=false",
-		"admissionController: {certGen: {enabled: false}, certManager: {enabled: true}}":                                            "issuerRef.name",
-		"admissionController: {certGen: {enabled: false}, tls: {create: true}, certManager: {enabled: true, issuerRef: {name: x}}}": "tls.create=false",
-		"admissionController: {tls: {create: true, caCert: a, cert: b}}":                                                            "caCert, cert and key",
-		"admissionController: {mutatingWebhookConfiguration: {failurePolicy: Fail, objectSelector: {matchLabels: {a: b}}}}":         "failurePolicy Fail",
-		"recommender: {podDisruptionBudget: {maxUnavailable: 1}}":                                                                   "recommender.podDisruptionBudget",
-		"updater: {podDisruptionBudget: {minAvailable: null}}":                                                                      "updater.podDisruptionBudget has neither",
-		"admissionController: {service: {ports: [{port: 8443, targetPort: 8000}]}}":                                                 "admissionController.service.ports has no port 443",
+	for _, tc := range []struct{ name, values, want string }{
+		{name: "cert-manager with certGen", values: "admissionController: {certManager: {enabled: true, issuerRef: {name: x}}}",
+			want: "certGen.enabled=false"},
+		{name: "own Secret with certGen", values: "admissionController: {registerWebhook: true}", want: "certGen.enabled=false"},
+		{name: "cert-manager without an issuer", values: "admissionController: {certGen: {enabled: false}, certManager: {enabled: true}}",
+			want: "issuerRef.name"},
+		{name: "cert-manager with own certificate",
+			values: "admissionController: {certGen: {enabled: false}, tls: {create: true}, certManager: {enabled: true, issuerRef: " +
+				"{name: x}}}",
+			want: "tls.create=false"},
+		{name: "incomplete certificate", values: "admissionController: {tls: {create: true, caCert: a, cert: b}}",
+			want: "caCert, cert and key"},
+		{name: "failure policy Fail with an object selector",
+			values: "admissionController: {mutatingWebhookConfiguration: {failurePolicy: Fail, objectSelector: {matchLabels: {a: b}}}}",
+			want:   "failurePolicy Fail"},
+		{name: "maxUnavailable next to the default minAvailable", values: "recommender: {podDisruptionBudget: {maxUnavailable: 1}}",
+			want: "recommender.podDisruptionBudget"},
+		{name: "disruption budget without a bound", values: "updater: {podDisruptionBudget: {minAvailable: null}}",
+			want: "updater.podDisruptionBudget has neither"},
+		{name: "Service without port 443", values: "admissionController: {service: {ports: [{port: 8443, targetPort: 8000}]}}",
+			want: "admissionController.service.ports has no port 443"},
 	} {
-		require.Contains(t, chartRefuses(t, given), named, given)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Contains(t, chartRefuses(t, tc.values), tc.want)
+		})
 	}
 	require.Contains(t, chart(t, "admissionController: {enabled: false, registerWebhook: true}").notes, "use-admission-controller-status", "nothing of it is installed")
 }
 
 // A PodDisruptionBudget must not block node drains, except where values request it.
 func TestChart_BudgetsAllowNodeDrain(t *testing.T) {
-	for given, want := range map[string]string{
-		"{}":                            "1 <nil>",
-		"recommender: {replicas: 1}":    "none",
-		"recommender: {replicas: null}": "none",
-		"recommender: {podDisruptionBudget: {minAvailable: 0}}":                       "0 <nil>",
-		"recommender: {podDisruptionBudget: {minAvailable: 0, maxUnavailable: 1}}":    "<nil> 1",
-		"recommender: {podDisruptionBudget: {minAvailable: null, maxUnavailable: 0}}": "<nil> 0",
-		"recommender: {podDisruptionBudget: {enabled: false}}":                        "none",
+	for _, tc := range []struct{ name, values, want string }{
+		{name: "defaults", values: "{}", want: "1 <nil>"},
+		{name: "one replica", values: "recommender: {replicas: 1}", want: "none"},
+		{name: "default replicas", values: "recommender: {replicas: null}", want: "none"},
+		{name: "minAvailable of zero", values: "recommender: {podDisruptionBudget: {minAvailable: 0}}", want: "0 <nil>"},
+		{name: "maxUnavailable of one", values: "recommender: {podDisruptionBudget: {minAvailable: 0, maxUnavailable: 1}}",
+			want: "<nil> 1"},
+		{name: "maxUnavailable of zero", values: "recommender: {podDisruptionBudget: {minAvailable: null, maxUnavailable: 0}}",
+			want: "<nil> 0"},
+		{name: "disabled", values: "recommender: {podDisruptionBudget: {enabled: false}}", want: "none"},
 	} {
-		budget, got := chart(t, given).objects.of("PodDisruptionBudget")[fullname+"-recommender"], "none"
-		if budget != nil {
-			spec := into[policyv1.PodDisruptionBudget](t, budget).Spec
-			got = fmt.Sprint(spec.MinAvailable, " ", spec.MaxUnavailable)
-		}
-		require.Equal(t, want, got, given)
+		t.Run(tc.name, func(t *testing.T) {
+			budget, got := chart(t, tc.values).objects.of("PodDisruptionBudget")[fullname+"-recommender"], "none"
+			if budget != nil {
+				spec := into[policyv1.PodDisruptionBudget](t, budget).Spec
+				got = fmt.Sprint(spec.MinAvailable, " ", spec.MaxUnavailable)
+			}
+			require.Equal(t, tc.want, got)
+		})
 	}
 }
 
@@ -249,11 +293,25 @@ func TestChart_WebhookKeepsSelectors(t *testing.T) {
 }
 
 func TestChart_GOMEMLIMITFollowsMemoryLimit(t *testing.T) {
-	for limit, want := range map[string]int64{
-		"1000Mi": 943718400, "2Gi": 1932735283, "1.5Gi": 1449551462, "500M": 450000000, "1048576000": 943718400, `"1048576000"`: 943718400, "1e9": 900000000, `"1e9"`: 0, "null": 0,
+	for _, tc := range []struct {
+		name  string
+		limit string
+		want  int64
+	}{
+		{name: "mebibytes", limit: "1000Mi", want: 943718400},
+		{name: "gibibytes", limit: "2Gi", want: 1932735283},
+		{name: "fraction", limit: "1.5Gi", want: 1449551462},
+		{name: "megabytes", limit: "500M", want: 450000000},
+		{name: "number", limit: "1048576000", want: 943718400},
+		{name: "number as text", limit: `"1048576000"`, want: 943718400},
+		{name: "number with an exponent", limit: "1e9", want: 900000000},
+		{name: "text with an exponent", limit: `"1e9"`},
+		{name: "no limit", limit: "null"},
 	} {
-		pod := program(t, chart(t, "recommender: {resources: {limits: {memory: "+limit+"}}}").objects, "recommender")
-		require.Equal(t, want, softLimit(pod.Containers[0]), limit)
+		t.Run(tc.name, func(t *testing.T) {
+			pod := program(t, chart(t, "recommender: {resources: {limits: {memory: "+tc.limit+"}}}").objects, "recommender")
+			require.Equal(t, tc.want, softLimit(pod.Containers[0]))
+		})
 	}
 	own := program(t, chart(t, "recommender: {extraEnv: [{name: GOMEMLIMIT, value: 700MiB}]}").objects, "recommender").Containers[0]
 	require.Equal(t, int64(700<<20), softLimit(own))

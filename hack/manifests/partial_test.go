@@ -181,13 +181,13 @@ func TestChart_ToleratesOverloadedNodesWithTheTaint(t *testing.T) {
 
 func TestChart_NotesNameUnknownValues(t *testing.T) {
 	for _, tc := range []struct{ name, values, want string }{
-		{"all of the upstream chart", upstreamValues(t), ""},
-		{"all of this chart", everything, ""},
-		{"globals", "global: {imageRegistry: x}", ""},
-		{"a typing error", "recomender: {replicas: 1}", ": recomender."},
-		{"of a program", "updater: {replicaCount: 1}", ": updater.replicaCount."},
-		{"several", "{metrics-server: {}, updater: {metrics: {}}}", ": metrics-server, updater.metrics."},
-		{"without a value", "admission: null", ": admission."},
+		{name: "all of the upstream chart", values: upstreamValues(t)},
+		{name: "all of this chart", values: everything},
+		{name: "global values", values: "global: {imageRegistry: x}"},
+		{name: "misspelled name", values: "recomender: {replicas: 1}", want: ": recomender."},
+		{name: "value of a program", values: "updater: {replicaCount: 1}", want: ": updater.replicaCount."},
+		{name: "several values", values: "{metrics-server: {}, updater: {metrics: {}}}", want: ": metrics-server, updater.metrics."},
+		{name: "without a value", values: "admission: null", want: ": admission."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			notes := chart(t, tc.values).notes

@@ -114,36 +114,43 @@ func softLimit(c corev1.Container) int64 {
 
 func TestFlaws_DetectsEachFlaw(t *testing.T) {
 	no := false
-	for what, breakIt := range map[string]func(*corev1.PodSpec){
-		"host network":        func(p *corev1.PodSpec) { p.HostNetwork = true },
-		"runs as root":        func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil },
-		"no seccomp profile":  func(p *corev1.PodSpec) { p.SecurityContext.SeccompProfile = nil },
-		"capabilities":        func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.Capabilities = nil },
-		"may gain privileges": func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil },
-		"a path of the host": func(p *corev1.PodSpec) {
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.PodSpec)
+	}{
+		{name: "host network", change: func(p *corev1.PodSpec) { p.HostNetwork = true }},
+		{name: "runs as root", change: func(p *corev1.PodSpec) { p.SecurityContext.RunAsNonRoot = nil }},
+		{name: "no seccomp profile", change: func(p *corev1.PodSpec) { p.SecurityContext.SeccompProfile = nil }},
+		{name: "capabilities kept", change: func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.Capabilities = nil }},
+		{name: "may gain privileges", change: func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil }},
+		{name: "host path", change: func(p *corev1.PodSpec) {
 			p.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
-		},
-		"a flag of nobody": func(p *corev1.PodSpec) { p.Containers[0].Args = []string{"--webhook=true"} },
-		"writable root":    func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.ReadOnlyRootFilesystem = &no },
-		"no liveness":      func(p *corev1.PodSpec) { p.Containers[0].LivenessProbe = nil },
-		"no readiness":     func(p *corev1.PodSpec) { p.Containers[0].ReadinessProbe = nil },
-		"no requests":      func(p *corev1.PodSpec) { p.Containers[0].Resources.Requests = nil },
-		"another limit":    func(p *corev1.PodSpec) { p.Containers[0].Resources.Limits["memory"] = resource.MustParse("2Gi") },
-		"a low CPU limit":  func(p *corev1.PodSpec) { p.Containers[0].Resources.Limits["cpu"] = resource.MustParse("200m") },
-		"no GOMEMLIMIT":    func(p *corev1.PodSpec) { p.Containers[0].Env = nil },
-		"no spread":        func(p *corev1.PodSpec) { p.TopologySpreadConstraints = nil },
-		"a spread over zones": func(p *corev1.PodSpec) {
+		}},
+		{name: "unknown flag", change: func(p *corev1.PodSpec) { p.Containers[0].Args = []string{"--webhook=true"} }},
+		{name: "writable root", change: func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.ReadOnlyRootFilesystem = &no }},
+		{name: "no liveness", change: func(p *corev1.PodSpec) { p.Containers[0].LivenessProbe = nil }},
+		{name: "no readiness", change: func(p *corev1.PodSpec) { p.Containers[0].ReadinessProbe = nil }},
+		{name: "no requests", change: func(p *corev1.PodSpec) { p.Containers[0].Resources.Requests = nil }},
+		{name: "limit that differs",
+			change: func(p *corev1.PodSpec) { p.Containers[0].Resources.Limits["memory"] = resource.MustParse("2Gi") }},
+		{name: "low CPU limit", change: func(p *corev1.PodSpec) { p.Containers[0].Resources.Limits["cpu"] = resource.MustParse("200m") }},
+		{name: "no GOMEMLIMIT", change: func(p *corev1.PodSpec) { p.Containers[0].Env = nil }},
+		{name: "no spread", change: func(p *corev1.PodSpec) { p.TopologySpreadConstraints = nil }},
+		{name: "second spread constraint", change: func(p *corev1.PodSpec) {
 			p.TopologySpreadConstraints = append(p.TopologySpreadConstraints, p.TopologySpreadConstraints[0])
-		},
-		"no anti-affinity": func(p *corev1.PodSpec) { p.Affinity = nil },
-		"an anti-affinity to other pods": func(p *corev1.PodSpec) {
+		}},
+		{name: "no anti-affinity", change: func(p *corev1.PodSpec) { p.Affinity = nil }},
+		{name: "anti-affinity to other pods", change: func(p *corev1.PodSpec) {
 			p.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm.LabelSelector.MatchLabels["app"] = "other"
-		},
-		"a spread of other pods": func(p *corev1.PodSpec) { p.TopologySpreadConstraints[0].LabelSelector.MatchLabels["app"] = "other" },
+		}},
+		{name: "spread of other pods",
+			change: func(p *corev1.PodSpec) { p.TopologySpreadConstraints[0].LabelSelector.MatchLabels["app"] = "other" }},
 	} {
-		d := into[appsv1.Deployment](t, kustomized(t, "deploy/overlays/full").of("Deployment")["vpa-admission-controller"])
-		require.Empty(t, flaws(t, d))
-		breakIt(&d.Spec.Template.Spec)
-		require.NotEmpty(t, flaws(t, d), what)
+		t.Run(tc.name, func(t *testing.T) {
+			d := into[appsv1.Deployment](t, kustomized(t, "deploy/overlays/full").of("Deployment")["vpa-admission-controller"])
+			require.Empty(t, flaws(t, d))
+			tc.change(&d.Spec.Template.Spec)
+			require.NotEmpty(t, flaws(t, d))
+		})
 	}
 }

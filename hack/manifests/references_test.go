@@ -106,24 +106,30 @@ func TestDangling_DetectsEachMissingReference(t *testing.T) {
 		rest := slices.DeleteFunc(kustomized(t, "deploy/overlays/full"), func(o *unstructured.Unstructured) bool { return o.GetKind()+"/"+o.GetName() == gone })
 		require.NotEmpty(t, dangling(t, rest), gone)
 	}
-	for what, breakIt := range map[string]func(objects){
-		"a Service of nobody": func(all objects) {
+	for _, tc := range []struct {
+		name   string
+		change func(objects)
+	}{
+		{name: "Service without pods", change: func(all objects) {
 			require.NoError(t, unstructured.SetNestedField(all.of("Service")["vpa-webhook"].Object, "vpa", "spec", "selector", "app"))
-		},
-		"a role of another namespace": func(all objects) { all.of("Role")["system:vpa-updater"].SetNamespace("default") },
-		"an account of nobody": func(all objects) {
+		}},
+		{name: "Role in another namespace", change: func(all objects) { all.of("Role")["system:vpa-updater"].SetNamespace("default") }},
+		{name: "missing service account", change: func(all objects) {
 			require.NoError(t, unstructured.SetNestedField(all.of("Deployment")["vpa-updater"].Object, "vpa-recommender", "spec", "template", "spec", "serviceAccountName"))
-		},
-		"no priority": func(all objects) {
+		}},
+		{name: "no priority class", change: func(all objects) {
 			unstructured.RemoveNestedField(all.of("Deployment")["vpa-updater"].Object, "spec", "template", "spec", "priorityClassName")
-		},
-		"an account of another place": func(all objects) { all.of("ServiceAccount")["vpa-updater"].SetNamespace("default") },
-		"a selector of pods elsewhere": func(all objects) {
+		}},
+		{name: "service account in another namespace",
+			change: func(all objects) { all.of("ServiceAccount")["vpa-updater"].SetNamespace("default") }},
+		{name: "selector without matching pods", change: func(all objects) {
 			unstructured.RemoveNestedField(all.of("Deployment")["vpa-updater"].Object, "spec", "template", "metadata")
-		},
+		}},
 	} {
-		all := kustomized(t, "deploy/overlays/full")
-		breakIt(all)
-		require.NotEmpty(t, dangling(t, all), what)
+		t.Run(tc.name, func(t *testing.T) {
+			all := kustomized(t, "deploy/overlays/full")
+			tc.change(all)
+			require.NotEmpty(t, dangling(t, all))
+		})
 	}
 }

@@ -46,13 +46,23 @@ func TestRoles_JustifyEachVerb(t *testing.T) {
 func TestUnjustified_DetectsMissingReasons(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rbac.yaml")
 	const head = "kind: ClusterRole\nmetadata: {name: x}\nrules:\n"
-	for text, found := range map[string]int{
-		"  # list, watch: informer of pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list, watch]}\n":           0,
-		"  # list: informer of pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list, watch, delete]}\n":          2,
-		"  # list: pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list]}\n  - {resources: [x], verbs: [get]}\n": 1,
+	for _, tc := range []struct {
+		name  string
+		rules string
+		want  int
+	}{
+		{name: "all verbs explained",
+			rules: "  # list, watch: informer of pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list, watch]}\n"},
+		{name: "verbs without a reason",
+			rules: "  # list: informer of pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list, watch, delete]}\n", want: 2},
+		{name: "rule without a reason",
+			rules: "  # list: pods.\n  - {apiGroups: [\"\"], resources: [pods], verbs: [list]}\n  - {resources: [x], verbs: [get]}\n",
+			want:  1},
 	} {
-		require.NoError(t, os.WriteFile(path, []byte(head+text), 0o644))
-		require.Len(t, unjustified(t, path), found, text)
+		t.Run(tc.name, func(t *testing.T) {
+			require.NoError(t, os.WriteFile(path, []byte(head+tc.rules), 0o644))
+			require.Len(t, unjustified(t, path), tc.want)
+		})
 	}
 }
 

@@ -209,25 +209,31 @@ func testInvalidObjects(t *testing.T, v validator.Validator) {
 	require.NotEmpty(t, invalid(t, v, objects{vpa(map[string]any{"mode": "Off"})}), "a field that our definition does not have")
 	require.NotEmpty(t, invalid(t, v, objects{{Object: map[string]any{"apiVersion": "v1", "kind": "Servant", "metadata": map[string]any{"name": "x"}}}}), "a kind that nobody has")
 
-	for what, breakIt := range map[string]func(*unstructured.Unstructured){
-		"an unknown field": func(o *unstructured.Unstructured) {
+	for _, tc := range []struct {
+		name   string
+		change func(*unstructured.Unstructured)
+	}{
+		{name: "unknown field", change: func(o *unstructured.Unstructured) {
 			require.NoError(t, unstructured.SetNestedField(o.Object, int64(2), "spec", "replica"))
-		},
-		"a wrong type": func(o *unstructured.Unstructured) {
+		}},
+		{name: "wrong type", change: func(o *unstructured.Unstructured) {
 			require.NoError(t, unstructured.SetNestedField(o.Object, "two", "spec", "replicas"))
-		},
-		"a missing field": func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "selector") },
-		"an unknown field of a container": func(o *unstructured.Unstructured) {
+		}},
+		{name: "missing field",
+			change: func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "selector") }},
+		{name: "unknown field of a container", change: func(o *unstructured.Unstructured) {
 			containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 			require.NoError(t, err)
 			containers[0].(map[string]any)["arg"] = []any{}
 			require.NoError(t, unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
-		},
+		}},
 	} {
-		broken := kustomized(t, "deploy/overlays/full").of("Deployment")["vpa-updater"]
-		require.Empty(t, invalid(t, v, objects{broken}))
-		breakIt(broken)
-		require.NotEmpty(t, invalid(t, v, objects{broken}), what)
+		t.Run(tc.name, func(t *testing.T) {
+			broken := kustomized(t, "deploy/overlays/full").of("Deployment")["vpa-updater"]
+			require.Empty(t, invalid(t, v, objects{broken}))
+			tc.change(broken)
+			require.NotEmpty(t, invalid(t, v, objects{broken}))
+		})
 	}
 	issuer := chart(t, issuerValues).objects.of("Certificate")["prod-vertical-pod-autoscaler-webhook-cert"]
 	require.Empty(t, invalid(t, v, objects{issuer}))

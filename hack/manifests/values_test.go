@@ -221,24 +221,30 @@ func objectsJSON(t *testing.T, r rendered) string {
 
 // Values of an invalid type are rejected before anything is applied.
 func TestChartSchema_RejectsInvalidValues(t *testing.T) {
-	for given, named := range map[string]string{
-		"recommender: {replicas: many}":                                              "/recommender/replicas",
-		"recommender: {replicas: -1}":                                                "/recommender/replicas",
-		"updater: {extraArgs: --v=2}":                                                "/updater/extraArgs",
-		"updater: {image: {pullPolicy: Sometimes}}":                                  "/updater/image/pullPolicy",
-		"updater: {leaderElection: {leaseDuration: fifteen}}":                        "/updater/leaderElection/leaseDuration",
-		"admissionController: {mutatingWebhookConfiguration: {failurePolicy: Warn}}": "failurePolicy",
-		"admissionController: {mutatingWebhookConfiguration: {timeoutSeconds: 60}}":  "timeoutSeconds",
-		"admissionController: {certManager: {privateKey: {algorithm: DSA}}}":         "algorithm",
-		"updater: {podDisruptionBudget: {minAvailable: half}}":                       "minAvailable",
-		"networkPolicy: {apiservers: [10.0.0.7/32]}":                                 "networkPolicy",
-		"networkPolicy: {apiServers: [10.0.0.7]}":                                    "apiServers",
-		"networkPolicy: {egress: {enabled: true}}":                                   "networkPolicy.egress.apiServers: must name",
-		"recommender: {podLabels: {a: 1}}":                                           "podLabels",
-		"rbac: {extraRules: all}":                                                    "extraRules",
-		"crds: {keep: later}":                                                        "crds",
+	for _, tc := range []struct{ name, values, want string }{
+		{name: "replicas is a word", values: "recommender: {replicas: many}", want: "/recommender/replicas"},
+		{name: "negative replicas", values: "recommender: {replicas: -1}", want: "/recommender/replicas"},
+		{name: "arguments are no list", values: "updater: {extraArgs: --v=2}", want: "/updater/extraArgs"},
+		{name: "unknown pull policy", values: "updater: {image: {pullPolicy: Sometimes}}", want: "/updater/image/pullPolicy"},
+		{name: "invalid lease duration", values: "updater: {leaderElection: {leaseDuration: fifteen}}",
+			want: "/updater/leaderElection/leaseDuration"},
+		{name: "unknown failure policy", values: "admissionController: {mutatingWebhookConfiguration: {failurePolicy: Warn}}",
+			want: "failurePolicy"},
+		{name: "timeout above the maximum", values: "admissionController: {mutatingWebhookConfiguration: {timeoutSeconds: 60}}",
+			want: "timeoutSeconds"},
+		{name: "unknown key algorithm", values: "admissionController: {certManager: {privateKey: {algorithm: DSA}}}", want: "algorithm"},
+		{name: "invalid minAvailable", values: "updater: {podDisruptionBudget: {minAvailable: half}}", want: "minAvailable"},
+		{name: "unknown field of networkPolicy", values: "networkPolicy: {apiservers: [10.0.0.7/32]}", want: "networkPolicy"},
+		{name: "API server without a prefix length", values: "networkPolicy: {apiServers: [10.0.0.7]}", want: "apiServers"},
+		{name: "egress without API servers", values: "networkPolicy: {egress: {enabled: true}}",
+			want: "networkPolicy.egress.apiServers: must name"},
+		{name: "label is a number", values: "recommender: {podLabels: {a: 1}}", want: "podLabels"},
+		{name: "extra rules are no list", values: "rbac: {extraRules: all}", want: "extraRules"},
+		{name: "keep is no boolean", values: "crds: {keep: later}", want: "crds"},
 	} {
-		require.Contains(t, chartRefuses(t, given), named, given)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Contains(t, chartRefuses(t, tc.values), tc.want)
+		})
 	}
 	chart(t, "{somethingElse: 1, recommender: {somethingElse: 1}}") // as in the upstream chart
 }

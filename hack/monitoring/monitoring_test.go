@@ -21,20 +21,25 @@ func readServedMetrics(t *testing.T) metrics {
 
 func TestMetricsCheck_DetectsUnknownMetricsAndLabels(t *testing.T) {
 	found := readServedMetrics(t)
-	for expr, want := range map[string]string{
-		`sum(loadline_no_such_metric)`:                  "no program serves loadline_no_such_metric",
-		`loadline_updater_skipped_pods{mode="x"} > 0`:   "loadline_updater_skipped_pods has no label mode",
-		`sum by (pod) (loadline_updater_skipped_pods)`:  "groups by pod, which none of its metrics has",
-		`rate(loadline_updater_skipped_pods_count[5m])`: "no program serves loadline_updater_skipped_pods_count",
-		`up == 0`: "names no metric",
-		`sum by (reason) (loadline_updater_skipped_pods) > 0`:      "",
-		`rate(vpa_updater_execution_latency_seconds_sum[5m]) > 10`: "",
+	for _, tc := range []struct{ name, expr, want string }{
+		{name: "unknown metric", expr: `sum(loadline_no_such_metric)`, want: "no program serves loadline_no_such_metric"},
+		{name: "unknown label", expr: `loadline_updater_skipped_pods{mode="x"} > 0`,
+			want: "loadline_updater_skipped_pods has no label mode"},
+		{name: "unknown grouping label", expr: `sum by (pod) (loadline_updater_skipped_pods)`,
+			want: "groups by pod, which none of its metrics has"},
+		{name: "unknown suffix", expr: `rate(loadline_updater_skipped_pods_count[5m])`,
+			want: "no program serves loadline_updater_skipped_pods_count"},
+		{name: "no metric", expr: `up == 0`, want: "names no metric"},
+		{name: "known label", expr: `sum by (reason) (loadline_updater_skipped_pods) > 0`},
+		{name: "known histogram", expr: `rate(vpa_updater_execution_latency_seconds_sum[5m]) > 10`},
 	} {
-		if err := found.check("x", expr); want == "" {
-			require.NoError(t, err, expr)
-		} else {
-			require.ErrorContains(t, err, want, expr)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			if err := found.check("x", tc.expr); tc.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.want)
+			}
+		})
 	}
 }
 

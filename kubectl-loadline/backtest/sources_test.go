@@ -72,16 +72,27 @@ func TestServersQuery_ReportsAllInvalidFlags(t *testing.T) {
 		require.ErrorContains(t, err, text)
 	}
 	require.NotContains(t, err.Error(), "secret")
-	for want, change := range map[string]func(*Servers){
-		"--history-resolution=1s: must be longer: a container would have more than 1048576 samples":                           func(s *Servers) { s.Length, s.Resolution = "90d", "1s" },
-		"--since=2026-03-02T08:00:00Z: must be at least --history-resolution=5m before the last sample, 2026-03-02T08:00:00Z": func(s *Servers) { s.Since = "2026-03-02T08:00:00Z" },
-		"--until=2026-03-03T08:00:00Z: must not be in the future":                                                             func(s *Servers) { s.Until = "2026-03-03T08:00:00Z" },
-		"--prometheus-bearer-token-file=nowhere: must be a file with a token":                                                 func(s *Servers) { s.BearerTokenFile = "nowhere" },
+	for _, tc := range []struct {
+		name   string
+		want   string
+		change func(*Servers)
+	}{
+		{name: "too many samples", want: "--history-resolution=1s: must be longer: a container would have more than 1048576 samples",
+			change: func(s *Servers) { s.Length, s.Resolution = "90d", "1s" }},
+		{name: "start too late",
+			want:   "--since=2026-03-02T08:00:00Z: must be at least --history-resolution=5m before the last sample, 2026-03-02T08:00:00Z",
+			change: func(s *Servers) { s.Since = "2026-03-02T08:00:00Z" }},
+		{name: "end in the future", want: "--until=2026-03-03T08:00:00Z: must not be in the future",
+			change: func(s *Servers) { s.Until = "2026-03-03T08:00:00Z" }},
+		{name: "missing token file", want: "--prometheus-bearer-token-file=nowhere: must be a file with a token",
+			change: func(s *Servers) { s.BearerTokenFile = "nowhere" }},
 	} {
-		s := DefaultServers()
-		change(&s)
-		_, err := s.Query(now)
-		require.ErrorContains(t, err, want)
-		require.NotContains(t, err.Error(), "\n", "only that")
+		t.Run(tc.name, func(t *testing.T) {
+			s := DefaultServers()
+			tc.change(&s)
+			_, err := s.Query(now)
+			require.ErrorContains(t, err, tc.want)
+			require.NotContains(t, err.Error(), "\n", "only that")
+		})
 	}
 }

@@ -79,6 +79,7 @@ func (a *authority) issue(t *testing.T, until time.Time) []byte {
 }
 
 type testCluster struct {
+	t         *testing.T
 	checks    []check
 	authority *authority
 	resources []*metav1.APIResourceList
@@ -107,7 +108,7 @@ func newTestCluster(t *testing.T) *testCluster {
 		}
 		return l
 	}
-	w := &testCluster{checks: doctorChecks, authority: newAuthority(t), deployments: plugintest.ManifestDeployments(t), accounts: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"}, resources: []*metav1.APIResourceList{
+	w := &testCluster{t: t, checks: doctorChecks, authority: newAuthority(t), deployments: plugintest.ManifestDeployments(t), accounts: []string{"vpa-recommender", "vpa-updater", "vpa-admission-controller"}, resources: []*metav1.APIResourceList{
 		list("v1", "pods", "pods/resize"), list("metrics.k8s.io/v1beta1", "pods"),
 		list("autoscaling.k8s.io/v1", "verticalpodautoscalers", "verticalpodautoscalercheckpoints"), list("loadline.dev/v1alpha1", "sizingpolicies", "sizingrecords"),
 	}}
@@ -256,96 +257,172 @@ func TestDoctor_IgnoresHPAUnderPolicy(t *testing.T) {
 }
 
 func TestDoctor_Findings(t *testing.T) {
-	faults := map[string]struct {
+	for _, tc := range []struct {
+		name                string
 		seed                func(*testCluster)
 		check, problem, fix string
 	}{
-		"no metrics API":            {func(w *testCluster) { w.resources = slices.Delete(w.resources, 1, 2) }, "metrics API", "there is no metrics API", "install metrics-server"},
-		"no definition":             {func(w *testCluster) { w.resources[2].APIResources = w.resources[2].APIResources[:1] }, "definitions", "the definition is not installed", "kubectl apply -k deploy/crds"},
-		"no definition of policies": {func(w *testCluster) { w.resources[3].APIResources = w.resources[3].APIResources[:1] }, "definitions", "there are no SizingPolicies", "kubectl apply -k deploy/crds"},
-		"no webhook":                {func(w *testCluster) { w.hook.Name = "other" }, "webhook", "it does not exist, so new pods are not sized", "kubectl apply -k dist/deploy"},
-		"an empty webhook":          {func(w *testCluster) { w.hook.Webhooks = nil }, "webhook", "it has no webhook", "kubectl -n kube-system logs -l app=vpa-admission-controller"},
-		"a wrong CA":                {func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.CABundle = newAuthority(t).pem }, "webhook", "has not issued the certificate", "restart the admission controller"},
-		"no CA":                     {func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.CABundle = nil }, "webhook", "has no CA that can be read", "restart the admission controller"},
-		"no Service":                {func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" }, "webhook", "it does not exist, so the API server does not reach", "kubectl apply -k dist/deploy"},
-		"nobody behind the Service": {func(w *testCluster) { w.pod.Status.Conditions = nil }, "webhook", "no pod behind it is ready", "get pods -l app=vpa-admission-controller"},
-		"no recommender":            {func(w *testCluster) { w.leases[0].Spec.RenewTime = new(metav1.NewMicroTime(plugintest.Before(5))) }, "leases", "no recommender holds it", "get pods -l app=vpa-recommender"},
-		"no updater":                {func(w *testCluster) { w.leases[1].Name = "other" }, "leases", "no updater holds it", "get pods -l app=vpa-updater"},
-		"no admission controller":   {func(w *testCluster) { w.leases[2].Spec.RenewTime = new(metav1.NewMicroTime(plugintest.Before(5))) }, "leases", "does not renew it", "get pods -l app=vpa-admission-controller"},
-		"an HPA":                    {func(w *testCluster) { w.more = append(w.more, hpa(nil)) }, "horizontal autoscalers", "HorizontalPodAutoscaler web scales Deployment web by cpu", "controlledResources"},
-		"KEDA": {func(w *testCluster) {
-			w.more = append(w.more, hpa(map[string]string{"scaledobject.keda.sh/name": "web-so"}))
-		}, "horizontal autoscalers", "the ScaledObject web-so of KEDA scales", "controlledResources"},
-		"two VPAs": {func(w *testCluster) {
-			other := w.vpa.DeepCopy()
-			other.Name = "web-2"
-			w.own = append(w.own, other)
-		}, "two VPAs on one target", "VPA web has the same target", "delete one of the two"},
-		"no target":    {func(w *testCluster) { w.vpa.Spec.TargetRef.Name = "gone" }, "targets", "its target Deployment gone does not exist", "correct spec.targetRef"},
-		"no reference": {func(w *testCluster) { w.vpa.Spec.TargetRef = nil }, "targets", "it has no spec.targetRef", "set spec.targetRef"},
-		"a lower target": {func(w *testCluster) {
-			w.more[1].(*appsv1.Deployment).OwnerReferences = plugintest.OwnedBy("StatefulSet", "top")
-			w.more = append(w.more, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "top"}})
-		}, "targets", "belongs to StatefulSet top", "let spec.targetRef name StatefulSet top"},
-		"unreadable": {func(w *testCluster) { w.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"} }, "unreadable VPAs", "it cannot be read, so its pods are skipped: spec: x", "correct that field"},
-		"more containers than recommendations": {func(w *testCluster) {
-			w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: "TooManyContainers", Status: corev1.ConditionTrue, Message: "100 of 400 containers get no recommendation"})
-		}, "limits", "100 of 400 containers get no recommendation", "split the workload"},
-		"a status that is too large": {func(w *testCluster) {
-			w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: "StatusTooLarge", Status: corev1.ConditionTrue, Message: "the status exceeds 256 KiB"})
-		}, "limits", "the status exceeds 256 KiB", "spec.resourcePolicy"},
-		"a fuse that has tripped": {func(w *testCluster) {
-			tripped := metav1.Condition{Type: convert.ConditionFuseTripped, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(plugintest.Before(5)), Message: "2 of 5 rounds were reverted"}
-			w.own = append(w.own, &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Status: loadlinev1alpha1.SizingPolicyStatus{Conditions: []metav1.Condition{tripped}}})
-		}, "fuses", "2 of 5 rounds were reverted", "kubectl annotate --overwrite sizingpolicy fleet loadline.dev/acknowledge="},
-		"nobody serves": {func(w *testCluster) {
-			w.vpa.Status.Conditions, w.vpa.Spec.Recommenders = nil, []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
-		}, "recommenders", `it selects recommender "fast", and its status is empty`, "--recommender-name=fast"},
-		"no resize":      {func(w *testCluster) { w.resources[0].APIResources = w.resources[0].APIResources[:1] }, "resize in place", "it does not resize pods in place", "Kubernetes 1.33"},
-		"an old kubelet": {func(w *testCluster) { w.node.Status.NodeInfo.KubeletVersion = "v1.32.0" }, "resize in place", "its kubelet v1.32.0 does not resize", "a kubelet of version 1.33"},
-		"a budget of nil": {func(w *testCluster) {
-			w.more = append(w.more, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "never"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-				Status: policyv1.PodDisruptionBudgetStatus{ExpectedPods: 2, DesiredHealthy: 2}})
-		}, "disruption budgets", "it never allows an eviction", "maxUnavailable: 1"},
-		"a LimitRange below minAllowed": {func(w *testCluster) {
-			w.more = append(w.more, limitRange(corev1.LimitRangeItem{Max: plugintest.Resources("50m", "1Gi")}))
-		}, "LimitRanges", "minAllowed of container * is 100m of cpu, and a LimitRange allows 50m at most", "lower minAllowed"},
-		"a LimitRange above maxAllowed": {func(w *testCluster) {
-			w.more = append(w.more, limitRange(corev1.LimitRangeItem{Min: plugintest.Resources("1", "9Gi")}))
-		}, "LimitRanges", "maxAllowed of container * is 8192 MiB of memory", "raise maxAllowed"},
-		"nodes below minAllowed": {func(w *testCluster) {
-			w.node.Status.Allocatable = plugintest.Resources("1", "50Mi")
-			w.vpa.Status.Recommendation = nil
-		}, "size of nodes", "minAllowed of container * is 100 MiB of memory, and the largest node has 50 MiB", "add larger nodes"},
-		"nodes below the target": {func(w *testCluster) { w.node.Status.Allocatable = plugintest.Resources("900m", "32Gi") }, "size of nodes", "its containers are recommended 1000m of cpu in all", "set maxAllowed"},
-		"a permission":           {func(w *testCluster) { w.forbidden = []string{"pods/resize"} }, "permissions", `it may not patch pods/resize of API group ""`, "kubectl apply -k dist/deploy"},
-		"an old certificate": {func(w *testCluster) {
-			w.secret.Data["serverCert.pem"] = w.authority.issue(t, plugintest.Now().Add(48*time.Hour))
-		}, "certificate", "expires at 2026-03-04T08:00:00Z", "restart the admission controller"},
-		"an expired certificate": {func(w *testCluster) {
-			w.secret.Data = map[string][]byte{"tls.crt": w.authority.issue(t, plugintest.Before(5))}
-		}, "certificate", "expired at 2026-03-02T07:55:00Z", "renew it with whoever issues it"},
-		"no certificate": {func(w *testCluster) { w.secret.Data = nil }, "certificate", "it has no certificate that can be read", "delete it and restart"},
-		"stale checkpoints": {func(w *testCluster) {
-			w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.LastUpdateTime = metav1.NewTime(plugintest.Before(600))
-		}, "checkpoints", "were last saved at 2026-03-01T22:00:00Z", "see whether its recommender runs"},
-	}
-	require.GreaterOrEqual(t, len(faults), 12)
-	for name, c := range faults {
-		w := newTestCluster(t)
-		own := w.hook.Webhooks[0] // with --webhook-failure-policy-fail there are two webhooks
-		own.Name = "own.vpa.k8s.io"
-		if c.check == "webhook" && strings.HasPrefix(c.problem, "no pod") {
-			w.hook.Webhooks = append(w.hook.Webhooks, own)
-		}
-		c.seed(w)
-		a := w.examine(t)
-		require.Len(t, a.Findings, 1, "%s: %v", name, a.Findings)
-		require.Empty(t, a.Unchecked, name)
-		f := a.Findings[0]
-		require.Equal(t, c.check, f.Check, name)
-		require.Contains(t, f.Problem, c.problem, name)
-		require.Contains(t, f.Fix, c.fix, name)
+		{name: "no metrics API", check: "metrics API", problem: "there is no metrics API", fix: "install metrics-server",
+			seed: func(w *testCluster) { w.resources = slices.Delete(w.resources, 1, 2) }},
+		{name: "no definition of checkpoints", check: "definitions", problem: "the definition is not installed",
+			fix:  "kubectl apply -k deploy/crds",
+			seed: func(w *testCluster) { w.resources[2].APIResources = w.resources[2].APIResources[:1] }},
+		{name: "no definition of policies", check: "definitions", problem: "there are no SizingPolicies",
+			fix:  "kubectl apply -k deploy/crds",
+			seed: func(w *testCluster) { w.resources[3].APIResources = w.resources[3].APIResources[:1] }},
+		{name: "no webhook", check: "webhook", problem: "it does not exist, so new pods are not sized", fix: "kubectl apply -k dist/deploy",
+			seed: func(w *testCluster) { w.hook.Name = "other" }},
+		{name: "webhook configuration without webhooks", check: "webhook", problem: "it has no webhook",
+			fix:  "kubectl -n kube-system logs -l app=vpa-admission-controller",
+			seed: func(w *testCluster) { w.hook.Webhooks = nil }},
+		{name: "CA of another authority", check: "webhook", problem: "has not issued the certificate",
+			fix:  "restart the admission controller",
+			seed: func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.CABundle = newAuthority(w.t).pem }},
+		{name: "no CA in the webhook", check: "webhook", problem: "has no CA that can be read", fix: "restart the admission controller",
+			seed: func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.CABundle = nil }},
+		{name: "no Service", check: "webhook", problem: "it does not exist, so the API server does not reach",
+			fix:  "kubectl apply -k dist/deploy",
+			seed: func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" }},
+		{name: "no ready pod behind the Service", check: "webhook", problem: "no pod behind it is ready",
+			fix:  "get pods -l app=vpa-admission-controller",
+			seed: func(w *testCluster) { w.pod.Status.Conditions = nil }},
+		{name: "no recommender", check: "leases", problem: "no recommender holds it", fix: "get pods -l app=vpa-recommender",
+			seed: func(w *testCluster) { w.leases[0].Spec.RenewTime = new(metav1.NewMicroTime(plugintest.Before(5))) }},
+		{name: "no updater", check: "leases", problem: "no updater holds it", fix: "get pods -l app=vpa-updater",
+			seed: func(w *testCluster) { w.leases[1].Name = "other" }},
+		{name: "no admission controller", check: "leases", problem: "does not renew it", fix: "get pods -l app=vpa-admission-controller",
+			seed: func(w *testCluster) { w.leases[2].Spec.RenewTime = new(metav1.NewMicroTime(plugintest.Before(5))) }},
+		{name: "HPA on the same resource", check: "horizontal autoscalers",
+			problem: "HorizontalPodAutoscaler web scales Deployment web by cpu", fix: "controlledResources",
+			seed: func(w *testCluster) { w.more = append(w.more, hpa(nil)) }},
+		{name: "ScaledObject of KEDA", check: "horizontal autoscalers", problem: "the ScaledObject web-so of KEDA scales",
+			fix: "controlledResources",
+			seed: func(w *testCluster) {
+				w.more = append(w.more, hpa(map[string]string{"scaledobject.keda.sh/name": "web-so"}))
+			}},
+		{name: "two VPAs with one target", check: "two VPAs on one target", problem: "VPA web has the same target",
+			fix: "delete one of the two",
+			seed: func(w *testCluster) {
+				other := w.vpa.DeepCopy()
+				other.Name = "web-2"
+				w.own = append(w.own, other)
+			}},
+		{name: "missing target", check: "targets", problem: "its target Deployment gone does not exist", fix: "correct spec.targetRef",
+			seed: func(w *testCluster) { w.vpa.Spec.TargetRef.Name = "gone" }},
+		{name: "VPA without a target reference", check: "targets", problem: "it has no spec.targetRef", fix: "set spec.targetRef",
+			seed: func(w *testCluster) { w.vpa.Spec.TargetRef = nil }},
+		{name: "target with an owner", check: "targets", problem: "belongs to StatefulSet top",
+			fix: "let spec.targetRef name StatefulSet top",
+			seed: func(w *testCluster) {
+				w.more[1].(*appsv1.Deployment).OwnerReferences = plugintest.OwnedBy("StatefulSet", "top")
+				w.more = append(w.more, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "top"}})
+			}},
+		{name: "unreadable VPA", check: "unreadable VPAs", problem: "it cannot be read, so its pods are skipped: spec: x",
+			fix:  "correct that field",
+			seed: func(w *testCluster) { w.vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"} }},
+		{name: "more containers than recommendations", check: "limits", problem: "100 of 400 containers get no recommendation",
+			fix: "split the workload",
+			seed: func(w *testCluster) {
+				w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{
+					Type: "TooManyContainers", Status: corev1.ConditionTrue, Message: "100 of 400 containers get no recommendation",
+				})
+			}},
+		{name: "status too large", check: "limits", problem: "the status exceeds 256 KiB", fix: "spec.resourcePolicy",
+			seed: func(w *testCluster) {
+				w.vpa.Status.Conditions = append(w.vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{
+					Type: "StatusTooLarge", Status: corev1.ConditionTrue, Message: "the status exceeds 256 KiB",
+				})
+			}},
+		{name: "tripped fuse", check: "fuses", problem: "2 of 5 rounds were reverted",
+			fix: "kubectl annotate --overwrite sizingpolicy fleet loadline.dev/acknowledge=",
+			seed: func(w *testCluster) {
+				tripped := metav1.Condition{
+					Type: convert.ConditionFuseTripped, Status: metav1.ConditionTrue,
+					LastTransitionTime: metav1.NewTime(plugintest.Before(5)), Message: "2 of 5 rounds were reverted",
+				}
+				w.own = append(w.own, &loadlinev1alpha1.SizingPolicy{
+					ObjectMeta: metav1.ObjectMeta{Name: "fleet"},
+					Status:     loadlinev1alpha1.SizingPolicyStatus{Conditions: []metav1.Condition{tripped}},
+				})
+			}},
+		{name: "recommender that is not installed", check: "recommenders",
+			problem: `it selects recommender "fast", and its status is empty`, fix: "--recommender-name=fast",
+			seed: func(w *testCluster) {
+				w.vpa.Status.Conditions, w.vpa.Spec.Recommenders = nil, []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
+			}},
+		{name: "API server without resizes in place", check: "resize in place", problem: "it does not resize pods in place",
+			fix:  "Kubernetes 1.33",
+			seed: func(w *testCluster) { w.resources[0].APIResources = w.resources[0].APIResources[:1] }},
+		{name: "kubelet without resizes in place", check: "resize in place", problem: "its kubelet v1.32.0 does not resize",
+			fix:  "a kubelet of version 1.33",
+			seed: func(w *testCluster) { w.node.Status.NodeInfo.KubeletVersion = "v1.32.0" }},
+		{name: "disruption budget of zero", check: "disruption budgets", problem: "it never allows an eviction", fix: "maxUnavailable: 1",
+			seed: func(w *testCluster) {
+				w.more = append(w.more, &policyv1.PodDisruptionBudget{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "never"},
+					Spec: policyv1.PodDisruptionBudgetSpec{
+						Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+					},
+					Status: policyv1.PodDisruptionBudgetStatus{ExpectedPods: 2, DesiredHealthy: 2},
+				})
+			}},
+		{name: "LimitRange below minAllowed", check: "LimitRanges",
+			problem: "minAllowed of container * is 100m of cpu, and a LimitRange allows 50m at most", fix: "lower minAllowed",
+			seed: func(w *testCluster) {
+				w.more = append(w.more, limitRange(corev1.LimitRangeItem{Max: plugintest.Resources("50m", "1Gi")}))
+			}},
+		{name: "LimitRange above maxAllowed", check: "LimitRanges", problem: "maxAllowed of container * is 8192 MiB of memory",
+			fix: "raise maxAllowed",
+			seed: func(w *testCluster) {
+				w.more = append(w.more, limitRange(corev1.LimitRangeItem{Min: plugintest.Resources("1", "9Gi")}))
+			}},
+		{name: "nodes below minAllowed", check: "size of nodes",
+			problem: "minAllowed of container * is 100 MiB of memory, and the largest node has 50 MiB", fix: "add larger nodes",
+			seed: func(w *testCluster) {
+				w.node.Status.Allocatable = plugintest.Resources("1", "50Mi")
+				w.vpa.Status.Recommendation = nil
+			}},
+		{name: "nodes below the target", check: "size of nodes", problem: "its containers are recommended 1000m of cpu in all",
+			fix:  "set maxAllowed",
+			seed: func(w *testCluster) { w.node.Status.Allocatable = plugintest.Resources("900m", "32Gi") }},
+		{name: "missing permission", check: "permissions", problem: `it may not patch pods/resize of API group ""`,
+			fix:  "kubectl apply -k dist/deploy",
+			seed: func(w *testCluster) { w.forbidden = []string{"pods/resize"} }},
+		{name: "certificate that expires soon", check: "certificate", problem: "expires at 2026-03-04T08:00:00Z",
+			fix: "restart the admission controller",
+			seed: func(w *testCluster) {
+				w.secret.Data["serverCert.pem"] = w.authority.issue(w.t, plugintest.Now().Add(48*time.Hour))
+			}},
+		{name: "expired certificate", check: "certificate", problem: "expired at 2026-03-02T07:55:00Z",
+			fix: "renew it with whoever issues it",
+			seed: func(w *testCluster) {
+				w.secret.Data = map[string][]byte{"tls.crt": w.authority.issue(w.t, plugintest.Before(5))}
+			}},
+		{name: "no readable certificate", check: "certificate", problem: "it has no certificate that can be read",
+			fix:  "delete it and restart",
+			seed: func(w *testCluster) { w.secret.Data = nil }},
+		{name: "stale checkpoints", check: "checkpoints", problem: "were last saved at 2026-03-01T22:00:00Z",
+			fix: "see whether its recommender runs",
+			seed: func(w *testCluster) {
+				w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.LastUpdateTime = metav1.NewTime(plugintest.Before(600))
+			}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newTestCluster(t)
+			own := w.hook.Webhooks[0] // with --webhook-failure-policy-fail there are two webhooks
+			own.Name = "own.vpa.k8s.io"
+			if tc.check == "webhook" && strings.HasPrefix(tc.problem, "no pod") {
+				w.hook.Webhooks = append(w.hook.Webhooks, own)
+			}
+			tc.seed(w)
+			a := w.examine(t)
+			require.Len(t, a.Findings, 1, a.Findings)
+			require.Empty(t, a.Unchecked)
+			f := a.Findings[0]
+			require.Equal(t, tc.check, f.Check)
+			require.Contains(t, f.Problem, tc.problem)
+			require.Contains(t, f.Fix, tc.fix)
+		})
 	}
 }
 
@@ -393,7 +470,8 @@ func TestDoctor_PermissionsMatchManifests(t *testing.T) {
 				for _, group := range r.APIGroups {
 					for _, resource := range r.Resources {
 						for _, verb := range r.Verbs {
-							given[o.Metadata.Name] = append(given[o.Metadata.Name], fmt.Sprint(permission{group, resource, verb}))
+							p := permission{group: group, resource: resource, verb: verb}
+							given[o.Metadata.Name] = append(given[o.Metadata.Name], fmt.Sprint(p))
 						}
 					}
 				}
@@ -411,17 +489,20 @@ func TestDoctor_PermissionsMatchManifests(t *testing.T) {
 }
 
 func TestDoctor_CommandLine(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"--help"}, 0, "Usage: kubectl loadline doctor [flags]"},
-		{[]string{"--fail-on=often"}, 2, "--fail-on=often: must be never, error, warning"},
-		{[]string{"--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline doctor: "},
+		{name: "help", args: []string{"--help"}, code: 0, want: "Usage: kubectl loadline doctor [flags]"},
+		{name: "invalid value", args: []string{"--fail-on=often"}, code: 2, want: "--fail-on=often: must be never, error, warning"},
+		{name: "missing kubeconfig", args: []string{"--kubeconfig=/nowhere/at/all"}, code: 1, want: "kubectl loadline doctor: "},
 	} {
-		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), append([]string{"doctor"}, c.args...), &out, &errOut), c.args)
-		require.Contains(t, out.String()+errOut.String(), c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			require.Equal(t, tc.code, cli.Run(t.Context(), Commands(), append([]string{"doctor"}, tc.args...), &out, &errOut))
+			require.Contains(t, out.String()+errOut.String(), tc.want)
+		})
 	}
 }

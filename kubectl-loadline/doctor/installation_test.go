@@ -110,7 +110,11 @@ func TestDoctor_ProgramWithoutLease(t *testing.T) {
 		a := w.examine(t)
 		require.Len(t, a.Findings, want)
 		for _, f := range a.Findings {
-			require.Equal(t, finding{severityError, "leases", "Deployment kube-system/vpa-updater", "no pod of it is available, so no running pod is changed", "kubectl -n kube-system get pods -l app=vpa-updater, and its log"}, f)
+			require.Equal(t, finding{
+				Severity: severityError, Check: "leases", Object: "Deployment kube-system/vpa-updater",
+				Problem: "no pod of it is available, so no running pod is changed",
+				Fix:     "kubectl -n kube-system get pods -l app=vpa-updater, and its log",
+			}, f)
 		}
 	}
 }
@@ -118,8 +122,12 @@ func TestDoctor_ProgramWithoutLease(t *testing.T) {
 func TestDoctor_ReportsMissingDeploymentsOnce(t *testing.T) {
 	w := newTestCluster(t)
 	w.deployments = nil
-	require.Equal(t, []finding{{severityNote, "programs", "Namespace kube-system", "no Deployment of recommender, updater, admission-controller was found: the service accounts, labels and Leases of deploy/base are taken for theirs",
-		"nothing, if they run outside of the cluster; else set --programs-namespace to their namespace"}}, w.examine(t).Findings)
+	require.Equal(t, []finding{{
+		Severity: severityNote, Check: "programs", Object: "Namespace kube-system",
+		Problem: "no Deployment of recommender, updater, admission-controller was found: " +
+			"the service accounts, labels and Leases of deploy/base are taken for theirs",
+		Fix: "nothing, if they run outside of the cluster; else set --programs-namespace to their namespace",
+	}}, w.examine(t).Findings)
 	w = newTestCluster(t)
 	w.hidden = true
 	a := w.examine(t)
@@ -196,29 +204,37 @@ func TestDoctor_StartingAdmissionController(t *testing.T) {
 			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason, LastUpdateTime: metav1.NewTime(since)}}
 		}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*appsv1.Deployment)
 		want   severity
 	}{
-		"created a moment ago": {func(d *appsv1.Deployment) {
+		{name: "created a moment ago", change: func(d *appsv1.Deployment) {
 			d.CreationTimestamp = metav1.NewTime(plugintest.Now().Add(-59 * time.Second))
-		}, severityWarning},
-		"not available yet":        {progressing(corev1.ConditionTrue, "ReplicaSetUpdated", plugintest.Before(5)), severityWarning},
-		"available a moment ago":   {progressing(corev1.ConditionTrue, "NewReplicaSetAvailable", plugintest.Now().Add(-59*time.Second)), severityWarning},
-		"available for a while":    {progressing(corev1.ConditionTrue, "NewReplicaSetAvailable", plugintest.Before(1)), severityError},
-		"not available in time":    {progressing(corev1.ConditionFalse, "ProgressDeadlineExceeded", plugintest.Now()), severityError},
-		"nothing is known of that": {func(*appsv1.Deployment) {}, severityError},
+		}, want: severityWarning},
+		{name: "not available yet", change: progressing(corev1.ConditionTrue, "ReplicaSetUpdated", plugintest.Before(5)),
+			want: severityWarning},
+		{name: "available a moment ago",
+			change: progressing(corev1.ConditionTrue, "NewReplicaSetAvailable", plugintest.Now().Add(-59*time.Second)),
+			want:   severityWarning},
+		{name: "available for a while", change: progressing(corev1.ConditionTrue, "NewReplicaSetAvailable", plugintest.Before(1)),
+			want: severityError},
+		{name: "not available in time", change: progressing(corev1.ConditionFalse, "ProgressDeadlineExceeded", plugintest.Now()),
+			want: severityError},
+		{name: "no condition", change: func(*appsv1.Deployment) {}, want: severityError},
 	} {
-		w := newTestCluster(t)
-		w.leases = w.leases[:2]
-		c.change(w.deployments[2])
-		a := w.examine(t)
-		require.Len(t, a.Findings, 1, name)
-		f := a.Findings[0]
-		require.Equal(t, c.want, f.Severity, name)
-		require.Equal(t, "Lease kube-system/vpa-admission-controller", f.Object)
-		require.Contains(t, f.Fix, "kubectl -n kube-system get pods -l app=vpa-admission-controller")
-		require.Equal(t, c.want == severityWarning, regexp.MustCompile("it is starting").MatchString(f.Problem), name)
+		t.Run(tc.name, func(t *testing.T) {
+			w := newTestCluster(t)
+			w.leases = w.leases[:2]
+			tc.change(w.deployments[2])
+			a := w.examine(t)
+			require.Len(t, a.Findings, 1)
+			f := a.Findings[0]
+			require.Equal(t, tc.want, f.Severity)
+			require.Equal(t, "Lease kube-system/vpa-admission-controller", f.Object)
+			require.Contains(t, f.Fix, "kubectl -n kube-system get pods -l app=vpa-admission-controller")
+			require.Equal(t, tc.want == severityWarning, regexp.MustCompile("it is starting").MatchString(f.Problem))
+		})
 	}
 }
 
@@ -277,22 +293,28 @@ func TestSkipReasons_WithoutPermissionForDeployments(t *testing.T) {
 
 func TestDoctor_FixesHelmReleases(t *testing.T) {
 	const fix = "helm -n kube-system upgrade prod CHART --reset-then-reuse-values, with the chart of the release"
-	for name, seed := range map[string]func(*testCluster){
-		"a permission":              func(w *testCluster) { w.forbidden = []string{"pods/resize"} },
-		"no Service":                func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" },
-		"no webhook":                func(w *testCluster) { w.hook.Name = "other" },
-		"no definition":             func(w *testCluster) { w.resources[2].APIResources = w.resources[2].APIResources[:1] },
-		"no definition of policies": func(w *testCluster) { w.resources[3].APIResources = w.resources[3].APIResources[:1] },
+	for _, tc := range []struct {
+		name string
+		seed func(*testCluster)
+	}{
+		{name: "missing permission", seed: func(w *testCluster) { w.forbidden = []string{"pods/resize"} }},
+		{name: "no Service", seed: func(w *testCluster) { w.hook.Webhooks[0].ClientConfig.Service.Name = "gone" }},
+		{name: "no webhook", seed: func(w *testCluster) { w.hook.Name = "other" }},
+		{name: "no definition of checkpoints",
+			seed: func(w *testCluster) { w.resources[2].APIResources = w.resources[2].APIResources[:1] }},
+		{name: "no definition of policies", seed: func(w *testCluster) { w.resources[3].APIResources = w.resources[3].APIResources[:1] }},
 	} {
-		w := newTestCluster(t)
-		w.byChart(t)
-		for _, d := range w.deployments {
-			d.Annotations = map[string]string{"meta.helm.sh/release-name": "prod"}
-		}
-		seed(w)
-		a := w.examine(t)
-		require.Len(t, a.Findings, 1, name)
-		require.True(t, strings.HasPrefix(a.Findings[0].Fix, fix), "%s: %s", name, a.Findings[0].Fix)
+		t.Run(tc.name, func(t *testing.T) {
+			w := newTestCluster(t)
+			w.byChart(t)
+			for _, d := range w.deployments {
+				d.Annotations = map[string]string{"meta.helm.sh/release-name": "prod"}
+			}
+			tc.seed(w)
+			a := w.examine(t)
+			require.Len(t, a.Findings, 1)
+			require.True(t, strings.HasPrefix(a.Findings[0].Fix, fix), "%s", a.Findings[0].Fix)
+		})
 	}
 }
 
@@ -303,37 +325,42 @@ func TestDoctor_ReadsServedCertificate(t *testing.T) {
 		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "serving", MountPath: folder})
 		return &pod.Containers[0]
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name        string
 		install     func(*testCluster)
 		secret, key string
 		mounted     bool // the Secret is mounted, so the program issues no certificate
 	}{
-		"as by default": {func(*testCluster) {}, "vpa-tls-certs", "serverCert.pem", false},
-		"another Secret": {func(w *testCluster) {
+		{name: "default", install: func(*testCluster) {}, secret: "vpa-tls-certs", key: "serverCert.pem"},
+		{name: "Secret set with --tls-secret", install: func(w *testCluster) {
 			w.deployments[2].Spec.Template.Spec.Containers[0].Args = []string{"--tls-secret=mine"}
-		}, "mine", "serverCert.pem", false},
-		"cert-manager": {func(w *testCluster) {
+		}, secret: "mine", key: "serverCert.pem"},
+		{name: "cert-manager", install: func(w *testCluster) {
 			mount(w, "/etc/tls-certs/", corev1.SecretVolumeSource{SecretName: "issued", Items: []corev1.KeyToPath{{Key: "tls.crt", Path: "serverCert.pem"}}})
-		}, "issued", "tls.crt", true},
-		"own files": {func(w *testCluster) {
+		}, secret: "issued", key: "tls.crt", mounted: true},
+		{name: "files of a mounted Secret", install: func(w *testCluster) {
 			mount(w, "/certs", corev1.SecretVolumeSource{SecretName: "own"}).Args = []string{"--tls-cert-file=/certs/cert"}
-		}, "own", "cert", true},
-		"a volume of something else": {func(w *testCluster) { mount(w, "/var/run/password", corev1.SecretVolumeSource{SecretName: "other"}) }, "vpa-tls-certs", "serverCert.pem", false},
+		}, secret: "own", key: "cert", mounted: true},
+		{name: "mounted Secret without certificate",
+			install: func(w *testCluster) { mount(w, "/var/run/password", corev1.SecretVolumeSource{SecretName: "other"}) },
+			secret:  "vpa-tls-certs", key: "serverCert.pem"},
 	} {
-		w := newTestCluster(t)
-		c.install(w)
-		w.secret.Name, w.secret.Data = c.secret, map[string][]byte{c.key: w.authority.issue(t, plugintest.Now().Add(48*time.Hour))}
-		a := w.examine(t)
-		require.Len(t, a.Findings, 1, "%s: %v", name, a.Findings)
-		require.Equal(t, "Secret kube-system/"+c.secret, a.Findings[0].Object, name)
-		require.Contains(t, a.Findings[0].Problem, "expires at 2026-03-04T08:00:00Z", name)
-		w.secret.Data = nil
-		unreadable := w.examine(t).Findings
-		require.Len(t, unreadable, 1, "%s: %v", name, unreadable)
-		require.Contains(t, unreadable[0].Problem, "it has no certificate that can be read", name)
-		for _, f := range []finding{a.Findings[0], unreadable[0]} {
-			require.Equal(t, c.mounted, strings.HasPrefix(f.Fix, "renew it with whoever issues it"), "%s: %s", name, f.Fix)
-			require.Equal(t, !c.mounted, strings.Contains(f.Fix, "restart the admission controller to issue a new one"), "%s: %s", name, f.Fix)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			w := newTestCluster(t)
+			tc.install(w)
+			w.secret.Name, w.secret.Data = tc.secret, map[string][]byte{tc.key: w.authority.issue(t, plugintest.Now().Add(48*time.Hour))}
+			a := w.examine(t)
+			require.Len(t, a.Findings, 1, a.Findings)
+			require.Equal(t, "Secret kube-system/"+tc.secret, a.Findings[0].Object)
+			require.Contains(t, a.Findings[0].Problem, "expires at 2026-03-04T08:00:00Z")
+			w.secret.Data = nil
+			unreadable := w.examine(t).Findings
+			require.Len(t, unreadable, 1, unreadable)
+			require.Contains(t, unreadable[0].Problem, "it has no certificate that can be read")
+			for _, f := range []finding{a.Findings[0], unreadable[0]} {
+				require.Equal(t, tc.mounted, strings.HasPrefix(f.Fix, "renew it with whoever issues it"), f.Fix)
+				require.Equal(t, !tc.mounted, strings.Contains(f.Fix, "restart the admission controller to issue a new one"), f.Fix)
+			}
+		})
 	}
 }

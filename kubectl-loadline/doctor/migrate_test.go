@@ -56,56 +56,72 @@ func TestMigrate_Findings(t *testing.T) {
 			w.more[oldUpdaterIndex] = programmed("updater", "example.org:5000/vpa-updater@sha256:0a", line...)
 		}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name         string
 		seed         func(*testCluster)
 		severity     severity
 		problem, fix string
 	}{
-		"an unknown flag": {updater("--updater-interval=1m", "--surge=2", "--fast"), severityError, "the updater does not know, so it would not start: --surge, --fast", "docs/flags.md"},
-		"a flag of ours":  {updater("--eviction-pace=5"), severityNote, "the reference VPA does not know: --eviction-pace", "before you go back"},
-		"another image":   {updater("--v=4"), severityNote, "the image of container updater is example.org:5000/vpa-updater@sha256:0a", "updater=loadline-updater:TAG"},
-		"no updater":      {func(w *testCluster) { w.more[oldUpdaterIndex] = programmed("other", "web:1") }, severityWarning, "no Deployment runs the updater", "kubectl apply -k dist/deploy"},
-		"no definitions":  {func(w *testCluster) { w.resources[2].APIResources = w.resources[2].APIResources[:1] }, severityError, "the definition is not installed, so nothing works", "kubectl apply -k deploy/crds"},
-		"a permission":    {func(w *testCluster) { w.forbidden = append(w.forbidden, "pods/resize") }, severityNote, "it may not patch pods/resize", "kubectl apply -k deploy/migrate"},
-		"another account": {func(w *testCluster) {
+		{name: "unknown flag", seed: updater("--updater-interval=1m", "--surge=2", "--fast"), severity: severityError,
+			problem: "the updater does not know, so it would not start: --surge, --fast", fix: "docs/flags.md"},
+		{name: "flag unknown to the reference VPA", seed: updater("--eviction-pace=5"), severity: severityNote,
+			problem: "the reference VPA does not know: --eviction-pace", fix: "before you go back"},
+		{name: "another image", seed: updater("--v=4"), severity: severityNote,
+			problem: "the image of container updater is example.org:5000/vpa-updater@sha256:0a", fix: "updater=loadline-updater:TAG"},
+		{name: "no updater", seed: func(w *testCluster) { w.more[oldUpdaterIndex] = programmed("other", "web:1") },
+			severity: severityWarning, problem: "no Deployment runs the updater", fix: "kubectl apply -k dist/deploy"},
+		{name: "missing definitions", seed: func(w *testCluster) { w.resources[2].APIResources = w.resources[2].APIResources[:1] },
+			severity: severityError, problem: "the definition is not installed, so nothing works", fix: "kubectl apply -k deploy/crds"},
+		{name: "missing permission", seed: func(w *testCluster) { w.forbidden = append(w.forbidden, "pods/resize") },
+			severity: severityNote, problem: "it may not patch pods/resize", fix: "kubectl apply -k deploy/migrate"},
+		{name: "permissions of another account", seed: func(w *testCluster) {
 			w.more[oldUpdaterIndex].(*appsv1.Deployment).Spec.Template.Spec.ServiceAccountName = "vpa"
-		},
-			severityNote, "it may not list poddisruptionbudgets", "kubectl apply -k deploy/migrate, with this account in its bindings"},
-		"a release of Helm": {func(w *testCluster) {
+		}, severity: severityNote, problem: "it may not list poddisruptionbudgets",
+			fix: "kubectl apply -k deploy/migrate, with this account in its bindings"},
+		{name: "Helm release", seed: func(w *testCluster) {
 			w.more[oldUpdaterIndex].(*appsv1.Deployment).Annotations = map[string]string{releaseAnnotation: "vpa", releaseNamespace: "kube-system"}
-		}, severityNote, "the image of container updater", "helm -n kube-system upgrade vpa charts/loadline --reset-then-reuse-values --take-ownership"},
-		"a second webhook": {func(w *testCluster) {
+		}, severity: severityNote, problem: "the image of container updater",
+			fix: "helm -n kube-system upgrade vpa charts/loadline --reset-then-reuse-values --take-ownership"},
+		{name: "second webhook", seed: func(w *testCluster) {
 			w.more = append(w.more, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "trial"}, Webhooks: []admissionv1.MutatingWebhook{{Name: "own.vpa.k8s.io"}}})
-		}, severityWarning, "is another one for VPAs", "delete it"},
-		"the webhook of another release": {released("vpa", "other"), severityWarning, "is another one for VPAs", "delete it"},
-		"the webhook of its release":     {released("vpa", "vpa"), severityNote, "webhook vpa.k8s.io is that of the release: the upgrade puts vpa-webhook-config in its place", "nothing"},
-		"a long timeout":                 {func(w *testCluster) { w.hook.Webhooks[0].TimeoutSeconds = new(int32(30)) }, severityNote, "waits 30 seconds", "--webhook-timeout-seconds=5"},
-		"mode Auto": {func(w *testCluster) {
+		}, severity: severityWarning, problem: "is another one for VPAs", fix: "delete it"},
+		{name: "webhook of another release", seed: released("vpa", "other"), severity: severityWarning, problem: "is another one for VPAs",
+			fix: "delete it"},
+		{name: "webhook of the same release", seed: released("vpa", "vpa"), severity: severityNote,
+			problem: "webhook vpa.k8s.io is that of the release: the upgrade puts vpa-webhook-config in its place", fix: "nothing"},
+		{name: "long webhook timeout", seed: func(w *testCluster) { w.hook.Webhooks[0].TimeoutSeconds = new(int32(30)) },
+			severity: severityNote, problem: "waits 30 seconds", fix: "--webhook-timeout-seconds=5"},
+		{name: "mode Auto", seed: func(w *testCluster) {
 			w.vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeAuto)}
-		}, severityNote, "there are 1 of mode Auto", "nothing"},
-		"a recommender": {func(w *testCluster) {
+		}, severity: severityNote, problem: "there are 1 of mode Auto", fix: "nothing"},
+		{name: "another recommender", seed: func(w *testCluster) {
 			w.vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "fast"}}
-		}, severityNote, `ask for recommender "fast"`, "nothing"},
-		"a trial": {func(w *testCluster) {
+		}, severity: severityNote, problem: `ask for recommender "fast"`, fix: "nothing"},
+		{name: "second VPA in a trial", seed: func(w *testCluster) {
 			second := w.vpa.DeepCopy()
 			second.Name, second.Spec.UpdatePolicy = "web-trial", &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
 			w.own = append(w.own, second)
-		}, severityNote, "VPA web has the same target, Deployment web, and controls its pods: this one only recommends", "nothing"},
-		"an old checkpoint": {func(w *testCluster) { w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.Version = "v2" }, severityWarning, `its version is "v2"`, "wait until"},
+		}, severity: severityNote, problem: "VPA web has the same target, Deployment web, and controls its pods: this one only recommends",
+			fix: "nothing"},
+		{name: "checkpoint of another version",
+			seed:     func(w *testCluster) { w.own[0].(*vpav1.VerticalPodAutoscalerCheckpoint).Status.Version = "v2" },
+			severity: severityWarning, problem: `its version is "v2"`, fix: "wait until"},
 	} {
-		before := newOldCluster(t).examine(t).Findings
-		w := newOldCluster(t)
-		c.seed(w)
-		var fresh []finding
-		for _, f := range w.examine(t).Findings {
-			if !slices.Contains(before, f) {
-				fresh = append(fresh, f)
+		t.Run(tc.name, func(t *testing.T) {
+			before := newOldCluster(t).examine(t).Findings
+			w := newOldCluster(t)
+			tc.seed(w)
+			var fresh []finding
+			for _, f := range w.examine(t).Findings {
+				if !slices.Contains(before, f) {
+					fresh = append(fresh, f)
+				}
 			}
-		}
-		at := slices.IndexFunc(fresh, func(f finding) bool { return strings.Contains(f.Problem, c.problem) })
-		require.GreaterOrEqual(t, at, 0, "%s: %v", name, fresh)
-		require.Equal(t, c.severity, fresh[at].Severity, "%s: %v", name, fresh)
-		require.Contains(t, fresh[at].Fix, c.fix, name)
+			at := slices.IndexFunc(fresh, func(f finding) bool { return strings.Contains(f.Problem, tc.problem) })
+			require.GreaterOrEqual(t, at, 0, fresh)
+			require.Equal(t, tc.severity, fresh[at].Severity, fresh)
+			require.Contains(t, fresh[at].Fix, tc.fix)
+		})
 	}
 }
 
@@ -123,17 +139,21 @@ func released(program, hook string) func(*testCluster) {
 }
 
 func TestMigrate_CommandLine(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"migrate"}, 2, "missing command: must be check"},
-		{[]string{"migrate", "check", "--help"}, 0, "Usage: kubectl loadline migrate check [flags]"},
-		{[]string{"migrate", "check", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline migrate check: "},
+		{name: "missing command", args: []string{"migrate"}, code: 2, want: "missing command: must be check"},
+		{name: "help", args: []string{"migrate", "check", "--help"}, code: 0, want: "Usage: kubectl loadline migrate check [flags]"},
+		{name: "missing kubeconfig", args: []string{"migrate", "check", "--kubeconfig=/nowhere/at/all"}, code: 1,
+			want: "kubectl loadline migrate check: "},
 	} {
-		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), c.args, &out, &errOut), c.args)
-		require.Contains(t, out.String()+errOut.String(), c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			require.Equal(t, tc.code, cli.Run(t.Context(), Commands(), tc.args, &out, &errOut))
+			require.Contains(t, out.String()+errOut.String(), tc.want)
+		})
 	}
 }

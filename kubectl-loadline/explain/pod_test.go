@@ -62,11 +62,16 @@ func explainTextWith(t *testing.T, s *plugintest.Shop, answer *explanation.Pod) 
 }
 
 func TestExplainPod_OutputMatchesDocs(t *testing.T) {
-	for name, file := range map[string]string{"shares": "sharing.md", "outside-window": "kubectl.md"} {
-		text := explainTextWith(t, plugintest.NewShop(), updaterAnswer(t, name))
-		page, err := os.ReadFile("../../docs/" + file)
-		require.NoError(t, err)
-		require.Contains(t, string(page), "$ kubectl loadline explain -n shop pod/web-1-b\n"+text+"```\n", text)
+	for _, tc := range []struct{ name, page string }{
+		{name: "shares", page: "sharing.md"},
+		{name: "outside-window", page: "kubectl.md"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			text := explainTextWith(t, plugintest.NewShop(), updaterAnswer(t, tc.name))
+			page, err := os.ReadFile("../../docs/" + tc.page)
+			require.NoError(t, err)
+			require.Contains(t, string(page), "$ kubectl loadline explain -n shop pod/web-1-b\n"+text+"```\n", text)
+		})
 	}
 }
 
@@ -143,42 +148,49 @@ func TestExplainPod_ReasonsWithoutUpdater(t *testing.T) {
 	outside := func(s *plugintest.Shop) {
 		s.Pods["web-1-b"].Spec.Containers[0].Resources.Requests = plugintest.Resources("2", "200Mi")
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		changes []func(*plugintest.Shop)
 		want    string
 	}{
-		"as recommended":  {nil, "skipped Unchanged: the pod already has its target"},
-		"too young":       {[]func(*plugintest.Shop){smaller, younger}, "skipped TooYoung: "},
-		"out of bounds":   {[]func(*plugintest.Shop){outside}, "skipped unknown: you can read no reason"},
-		"only recommends": {[]func(*plugintest.Shop){outside, func(s *plugintest.Shop) { s.Policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend) }}, "skipped RecommendOnly: "},
-		"paused":          {[]func(*plugintest.Shop){outside, func(s *plugintest.Shop) { s.Policy.Spec.Paused = new(true) }}, "skipped PolicyPaused: "},
-		"a mode that is Off": {[]func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
+		{name: "has its target", want: "skipped Unchanged: the pod already has its target"},
+		{name: "too young", changes: []func(*plugintest.Shop){smaller, younger}, want: "skipped TooYoung: "},
+		{name: "out of bounds", changes: []func(*plugintest.Shop){outside}, want: "skipped unknown: you can read no reason"},
+		{name: "mode Recommend", changes: []func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
+			s.Policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend)
+		}}, want: "skipped RecommendOnly: "},
+		{name: "paused policy", changes: []func(*plugintest.Shop){outside, func(s *plugintest.Shop) { s.Policy.Spec.Paused = new(true) }},
+			want: "skipped PolicyPaused: "},
+		{name: "mode Off", changes: []func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
 			s.VPA.Labels, s.Policy.Spec.Namespaces.Names = nil, []string{"other"}
-		}}, "skipped ModeOff: "},
-		"refused by the node": {[]func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
+		}}, want: "skipped ModeOff: "},
+		{name: "infeasible resize", changes: []func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
 			s.Pods["web-1-b"].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
-		}}, "skipped Infeasible: "},
-		"requirements": {[]func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
+		}}, want: "skipped Infeasible: "},
+		{name: "eviction requirements", changes: []func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
 			s.VPA.Spec.UpdatePolicy.EvictionRequirements = []*vpav1.EvictionRequirement{{Resources: []corev1.ResourceName{"cpu"}, ChangeRequirement: vpav1.TargetHigherThanRequests}}
-		}}, "skipped RequirementsNotMet: "},
-		"an unreadable VPA": {[]func(*plugintest.Shop){func(s *plugintest.Shop) {
+		}}, want: "skipped RequirementsNotMet: "},
+		{name: "unreadable VPA", changes: []func(*plugintest.Shop){func(s *plugintest.Shop) {
 			s.VPA.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec: x"}
-		}}, "skipped VPAUnreadable: "},
-		"a record that cannot be read": {[]func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
+		}}, want: "skipped VPAUnreadable: "},
+		{name: "unreadable record", changes: []func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
 			s.Record = &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", Annotations: map[string]string{vpav1.UnreadableAnnotation: "status: x"}}}
-		}}, "skipped NoRecord: "},
-		"pending, without a policy": {[]func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
+		}}, want: "skipped NoRecord: "},
+		{name: "pending without a policy", changes: []func(*plugintest.Shop){outside, func(s *plugintest.Shop) {
 			s.VPA.Labels, s.Policy.Spec.Namespaces.Names = nil, []string{"other"}
 			s.VPA.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeInPlaceOrRecreate)
 			s.Pods["web-1-b"].Status.Phase = corev1.PodPending
-		}}, "skipped NotRunning: "},
-		"no VPA": {[]func(*plugintest.Shop){func(s *plugintest.Shop) { s.Pods["web-1-b"].OwnerReferences = nil }}, "VPA: none controls it\n"},
+		}}, want: "skipped NotRunning: "},
+		{name: "no VPA", changes: []func(*plugintest.Shop){func(s *plugintest.Shop) { s.Pods["web-1-b"].OwnerReferences = nil }},
+			want: "VPA: none controls it\n"},
 	} {
-		s := plugintest.NewShop()
-		for _, change := range c.changes {
-			change(s)
-		}
-		require.Contains(t, squeezed(explainText(t, s, "web-1-b")), c.want, name)
+		t.Run(tc.name, func(t *testing.T) {
+			s := plugintest.NewShop()
+			for _, change := range tc.changes {
+				change(s)
+			}
+			require.Contains(t, squeezed(explainText(t, s, "web-1-b")), tc.want)
+		})
 	}
 }
 
@@ -223,13 +235,17 @@ func TestExplainPod_Events(t *testing.T) {
 }
 
 func TestExplainPod_ShareAnnotation(t *testing.T) {
-	for text, want := range map[string]string{
-		"cpu": "cpu, never made smaller", "cpu,memory at 2026-03-02T07:50:00Z after 0": "cpu, memory, made smaller at 2026-03-02T07:50:00Z",
-		"cpu at 2026-03-02T07:55:00Z after 3 reverted": "cpu, reverted after harm at 2026-03-02T07:55:00Z",
+	for _, tc := range []struct{ name, text, want string }{
+		{name: "never made smaller", text: "cpu", want: "cpu, never made smaller"},
+		{name: "made smaller", text: "cpu,memory at 2026-03-02T07:50:00Z after 0",
+			want: "cpu, memory, made smaller at 2026-03-02T07:50:00Z"},
+		{name: "reverted", text: "cpu at 2026-03-02T07:55:00Z after 3 reverted", want: "cpu, reverted after harm at 2026-03-02T07:55:00Z"},
 	} {
-		s := plugintest.NewShop()
-		s.Pods["web-1-b"].Annotations = map[string]string{convert.SharedAnnotation: text}
-		require.Contains(t, squeezed(explainText(t, s, "web-1-b")), " has a share "+want+"\n")
+		t.Run(tc.name, func(t *testing.T) {
+			s := plugintest.NewShop()
+			s.Pods["web-1-b"].Annotations = map[string]string{convert.SharedAnnotation: tc.text}
+			require.Contains(t, squeezed(explainText(t, s, "web-1-b")), " has a share "+tc.want+"\n")
+		})
 	}
 }
 

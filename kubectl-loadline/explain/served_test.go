@@ -97,11 +97,13 @@ func noProxy() error {
 func TestExplainVPA_OutputMatchesDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/kubectl.md")
 	require.NoError(t, err)
-	for name, text := range map[string]string{
-		"answer":  explained(t, answering(t, webExplained(t), nil), webVPA()),
-		"refused": explained(t, answering(t, nil, noProxy()), webVPA()),
+	for _, tc := range []struct{ name, text string }{
+		{name: "answer", text: explained(t, answering(t, webExplained(t), nil), webVPA())},
+		{name: "refused", text: explained(t, answering(t, nil, noProxy()), webVPA())},
 	} {
-		require.Contains(t, string(page), "$ kubectl loadline explain -n shop web\n"+text+"```\n", "%s:\n%s", name, text)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Contains(t, string(page), "$ kubectl loadline explain -n shop web\n"+tc.text+"```\n", tc.text)
+		})
 	}
 }
 

@@ -104,7 +104,7 @@ func TestStatus_PolicyWithoutMode(t *testing.T) {
 			require.Zero(t, a.Workloads[i].Due, name)
 			require.Equal(t, []skippedPods{{Reason: reason.ModeOff, Pods: pods}}, a.Workloads[i].Skipped, name)
 		}
-		require.Equal(t, []skippedPods{{reason.ModeOff, 4, means, advice}}, a.Reasons, name)
+		require.Equal(t, []skippedPods{{Reason: reason.ModeOff, Pods: 4, Means: means, Advice: advice}}, a.Reasons, name)
 
 		pod, err := whyPod(t.Context(), own, request(t, s, kube, "web-1-b"))
 		require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestStatus_ModeOffOfUserVPA(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, a.Reasons, 2)
 	e := reason.ModeOff.Explain()
-	require.Contains(t, a.Reasons, skippedPods{reason.ModeOff, 1, e.Meaning, e.Advice})
+	require.Contains(t, a.Reasons, skippedPods{Reason: reason.ModeOff, Pods: 1, Means: e.Meaning, Advice: e.Advice})
 	pod, err := whyPod(t.Context(), own, request(t, s, kube, "front-1-a"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"written", e.Advice}, []string{pod.Workload.VPA, pod.Advice})
@@ -171,19 +171,25 @@ func TestStatus_Selection(t *testing.T) {
 }
 
 func TestStatus_CommandLine(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"--help"}, 0, "Usage: kubectl loadline status [flags]"},
-		{[]string{"web"}, 2, `kubectl loadline status: unexpected argument "web": -l selects VPAs by their labels`},
-		{[]string{"pod/web-1"}, 2, `kubectl loadline status: unexpected argument "pod/web-1": for a pod use: kubectl loadline why pod/web-1`},
-		{[]string{"-o", "xml", "-l", "a=b=c"}, 2, "--output=xml: must be table, wide, json, yaml, csv, md; --selector=a=b=c: "},
-		{[]string{"--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline status: "},
+		{name: "help", args: []string{"--help"}, code: 0, want: "Usage: kubectl loadline status [flags]"},
+		{name: "unexpected argument", args: []string{"web"}, code: 2,
+			want: `kubectl loadline status: unexpected argument "web": -l selects VPAs by their labels`},
+		{name: "pod as argument", args: []string{"pod/web-1"}, code: 2,
+			want: `kubectl loadline status: unexpected argument "pod/web-1": for a pod use: kubectl loadline why pod/web-1`},
+		{name: "invalid output and selector", args: []string{"-o", "xml", "-l", "a=b=c"}, code: 2,
+			want: "--output=xml: must be table, wide, json, yaml, csv, md; --selector=a=b=c: "},
+		{name: "missing kubeconfig", args: []string{"--kubeconfig=/nowhere/at/all"}, code: 1, want: "kubectl loadline status: "},
 	} {
-		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), append([]string{"status"}, c.args...), &out, &errOut), c.args)
-		require.Contains(t, out.String()+errOut.String(), c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			require.Equal(t, tc.code, cli.Run(t.Context(), Commands(), append([]string{"status"}, tc.args...), &out, &errOut))
+			require.Contains(t, out.String()+errOut.String(), tc.want)
+		})
 	}
 }

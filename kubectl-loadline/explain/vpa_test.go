@@ -3,6 +3,7 @@ package explain
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -197,17 +198,30 @@ func TestExplainVPA_OutdatedStatus(t *testing.T) {
 
 func TestExplainVPA_MemoryGrowth(t *testing.T) {
 	for daily, said := range map[float64]bool{10: true, 0: false} {
-		for text, keeps := range map[string]bool{"loadline": true, "autopilot": true, "": false, "crane": false} {
-			_, p, _, book := saved(t, text, true)
-			known := sketch.New(book.ForAnnotation(text).Needs)
-			for h := range 8 * 24 {
-				known.Observe(plugintest.Now().Add(time.Duration(h-8*24)*time.Hour), resources.Memory, resources.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
-			}
-			a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Computed: book.ForAnnotation(text)}
-			a.explain(map[string]checkpoint.ContainerHistory{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
-			var out bytes.Buffer
-			require.NoError(t, a.Print(&out))
-			require.Equal(t, said && keeps, strings.Contains(out.String(), "! memory grew by 10 MiB a day over 6 days, to 17"), "%s %v", text, daily)
+		for _, tc := range []struct {
+			name   string
+			recipe string
+			keeps  bool
+		}{
+			{name: "loadline", recipe: "loadline", keeps: true},
+			{name: "autopilot", recipe: "autopilot", keeps: true},
+			{name: "default recipe"},
+			{name: "crane", recipe: "crane"},
+		} {
+			t.Run(fmt.Sprintf("%s at %g MiB a day", tc.name, daily), func(t *testing.T) {
+				_, p, _, book := saved(t, tc.recipe, true)
+				known := sketch.New(book.ForAnnotation(tc.recipe).Needs)
+				for h := range 8 * 24 {
+					at, mib := plugintest.Now().Add(time.Duration(h-8*24)*time.Hour), 100+daily*float64(h)/24
+					known.Observe(at, resources.Memory, resources.Amount(mib*(1<<20)), 0)
+				}
+				a := &vpaReport{VPA: &vpav1.VerticalPodAutoscaler{}, Computed: book.ForAnnotation(tc.recipe)}
+				a.explain(map[string]checkpoint.ContainerHistory{"a": {Profile: &p, Sketch: known.Image()}}, plugintest.Now())
+				var out bytes.Buffer
+				require.NoError(t, a.Print(&out))
+				note := strings.Contains(out.String(), "! memory grew by 10 MiB a day over 6 days, to 17")
+				require.Equal(t, said && tc.keeps, note)
+			})
 		}
 	}
 }
@@ -229,13 +243,23 @@ func TestExplainVPA_LowLimit(t *testing.T) {
 
 func TestExplainVPA_RequestsFromStatus(t *testing.T) {
 	const note = "! the recipe starts from the requests of the running pods"
-	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {
-		client, _, _, book := saved(t, text, true)
-		a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
-		require.NoError(t, err)
-		var out bytes.Buffer
-		require.NoError(t, a.Print(&out))
-		require.Equal(t, said, strings.Contains(out.String(), note), text)
+	for _, tc := range []struct {
+		name   string
+		recipe string
+		want   bool
+	}{
+		{name: "attune", recipe: "attune", want: true},
+		{name: "loadline", recipe: "loadline"},
+		{name: "default recipe"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			client, _, _, book := saved(t, tc.recipe, true)
+			a, err := explainVPA(t.Context(), client, inventory.Request{Namespace: "ns", Name: "web", Book: book, Now: plugintest.Now()})
+			require.NoError(t, err)
+			var out bytes.Buffer
+			require.NoError(t, a.Print(&out))
+			require.Equal(t, tc.want, strings.Contains(out.String(), note))
+		})
 	}
 }
 
@@ -260,25 +284,32 @@ func TestExplainVPA_JSON(t *testing.T) {
 func TestExplain_CommandLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"--help"}, 0, "Usage: kubectl loadline explain [flags] VPA|pod/NAME"},
-		{nil, 2, "must have the name of one VPA or pod/NAME as argument"},
-		{[]string{"a", "b"}, 2, "must have the name of one VPA or pod/NAME as argument"},
-		{[]string{"--recipe=soup", "web"}, 2, `--recipe=soup: recipe "soup" does not exist`},
-		{[]string{"--target-cpu-percentile=7", "web"}, 2, "--target-cpu-percentile=7: must be from 0 to 1"},
-		{[]string{"-o", "json", "pod/web-1"}, 2, "--output=json: must be table for a pod: why pod/web-1 has all forms"},
-		{[]string{"--from-checkpoint", "--prometheus-address=http://prometheus", "web"}, 2, "--from-checkpoint=true: excludes --prometheus-address"},
-		{[]string{"-o", "html", "web"}, 2, "--output=html: must be table, wide"},
-		{[]string{"--kubeconfig=" + file, "-n", "ns", "web"}, 1, "VPA ns/web: "},
-		{[]string{"--kubeconfig=" + file, "-n", "ns", "pod/web-1"}, 1, "pod ns/web-1: "},
+		{name: "help", args: []string{"--help"}, code: 0, want: "Usage: kubectl loadline explain [flags] VPA|pod/NAME"},
+		{name: "no argument", code: 2, want: "must have the name of one VPA or pod/NAME as argument"},
+		{name: "two arguments", args: []string{"a", "b"}, code: 2, want: "must have the name of one VPA or pod/NAME as argument"},
+		{name: "unknown recipe", args: []string{"--recipe=soup", "web"}, code: 2, want: `--recipe=soup: recipe "soup" does not exist`},
+		{name: "invalid percentile", args: []string{"--target-cpu-percentile=7", "web"}, code: 2,
+			want: "--target-cpu-percentile=7: must be from 0 to 1"},
+		{name: "unsupported output for a pod", args: []string{"-o", "json", "pod/web-1"}, code: 2,
+			want: "--output=json: must be table for a pod: why pod/web-1 has all forms"},
+		{name: "checkpoint and Prometheus", args: []string{"--from-checkpoint", "--prometheus-address=http://prometheus", "web"}, code: 2,
+			want: "--from-checkpoint=true: excludes --prometheus-address"},
+		{name: "unsupported output for a VPA", args: []string{"-o", "html", "web"}, code: 2, want: "--output=html: must be table, wide"},
+		{name: "invalid kubeconfig for a VPA", args: []string{"--kubeconfig=" + file, "-n", "ns", "web"}, code: 1, want: "VPA ns/web: "},
+		{name: "invalid kubeconfig for a pod", args: []string{"--kubeconfig=" + file, "-n", "ns", "pod/web-1"}, code: 1,
+			want: "pod ns/web-1: "},
 	} {
-		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), append([]string{"explain"}, c.args...), &out, &errOut), c.args)
-		require.Contains(t, out.String()+errOut.String(), c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			require.Equal(t, tc.code, cli.Run(t.Context(), Commands(), append([]string{"explain"}, tc.args...), &out, &errOut))
+			require.Contains(t, out.String()+errOut.String(), tc.want)
+		})
 	}
 }
 

@@ -88,21 +88,28 @@ func TestNewEstimator_Sources(t *testing.T) {
 	}))
 	defer server.Close()
 	key := usage.ContainerKey{Namespace: "shop", Pod: "p", Container: "a"}
-	for address, want := range map[string]struct {
-		name    string
-		samples int
-	}{"": {FromMetricsAPI, 2}, server.URL: {"Prometheus", 4}} {
-		f := EstimateFlags{}
-		fs := flags.New("")
-		f.AddFlags(fs)
-		require.NoError(t, fs.Parse([]string{"--prometheus-address=" + address}))
-		parsed, err := f.Parse()
-		require.NoError(t, err)
-		e, err := f.NewEstimator(t.Context(), parsed, &rest.Config{Host: server.URL}, Request{Kube: fake.NewClientset(), Namespace: "shop", Now: now})
-		require.NoError(t, err)
-		require.Equal(t, want.name, e.Name)
-		require.Len(t, e.samples[key], want.samples)
-		require.Equal(t, resources.Amount(250), e.samples[key][0].Amount)
+	for _, tc := range []struct {
+		name            string
+		address, source string
+		samples         int
+	}{
+		{name: "metrics API", address: "", source: FromMetricsAPI, samples: 2},
+		{name: "Prometheus", address: server.URL, source: "Prometheus", samples: 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := EstimateFlags{}
+			fs := flags.New("")
+			f.AddFlags(fs)
+			require.NoError(t, fs.Parse([]string{"--prometheus-address=" + tc.address}))
+			parsed, err := f.Parse()
+			require.NoError(t, err)
+			request := Request{Kube: fake.NewClientset(), Namespace: "shop", Now: now}
+			e, err := f.NewEstimator(t.Context(), parsed, &rest.Config{Host: server.URL}, request)
+			require.NoError(t, err)
+			require.Equal(t, tc.source, e.Name)
+			require.Len(t, e.samples[key], tc.samples)
+			require.Equal(t, resources.Amount(250), e.samples[key][0].Amount)
+		})
 	}
 	f := EstimateFlags{}
 	f.AddFlags(flags.New(""))

@@ -358,20 +358,24 @@ func TestDetach_ReadsPodsInPages(t *testing.T) {
 }
 
 func TestDetach_CommandLine(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want string
 	}{
-		{nil, 2, "missing command: must be detach"},
-		{[]string{"attach", "shop"}, 2, "missing command: must be detach"},
-		{[]string{"detach", "--help"}, 0, "Usage: kubectl loadline policy detach [flags] NAME"},
-		{[]string{"detach"}, 2, "must have the name of one SizingPolicy as argument"},
-		{[]string{"detach", "--force", "shop"}, 2, "--force"},
-		{[]string{"detach", "--kubeconfig=/nowhere/at/all", "shop"}, 1, "kubectl loadline policy detach: "},
+		{name: "no command", code: 2, want: "missing command: must be detach"},
+		{name: "unknown command", args: []string{"attach", "shop"}, code: 2, want: "missing command: must be detach"},
+		{name: "help", args: []string{"detach", "--help"}, code: 0, want: "Usage: kubectl loadline policy detach [flags] NAME"},
+		{name: "no policy", args: []string{"detach"}, code: 2, want: "must have the name of one SizingPolicy as argument"},
+		{name: "unknown flag", args: []string{"detach", "--force", "shop"}, code: 2, want: "--force"},
+		{name: "missing kubeconfig", args: []string{"detach", "--kubeconfig=/nowhere/at/all", "shop"}, code: 1,
+			want: "kubectl loadline policy detach: "},
 	} {
-		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), append([]string{"policy"}, c.args...), &out, &errOut), c.args)
-		require.Contains(t, strings.TrimSpace(out.String()+errOut.String()), c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			require.Equal(t, tc.code, cli.Run(t.Context(), Commands(), append([]string{"policy"}, tc.args...), &out, &errOut))
+			require.Contains(t, strings.TrimSpace(out.String()+errOut.String()), tc.want)
+		})
 	}
 }

@@ -27,24 +27,30 @@ func TestFindInstallation_ByLabelOrImage(t *testing.T) {
 		return *d
 	}
 	app, component := map[string]string{"app": "vpa-updater"}, map[string]string{"app.kubernetes.io/component": "updater"}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		there []appsv1.Deployment
 		want  string
 	}{
-		"the label of the manifests":   {[]appsv1.Deployment{of("a", "mirror/a:1", nil), of("b", "mirror/b:1", app)}, "b"},
-		"the label of the chart":       {[]appsv1.Deployment{of("a", "mirror/a:1", nil), of("b", "mirror/b:1", component)}, "b"},
-		"the image, not a label":       {[]appsv1.Deployment{of("a", "images/updater:1", component), of("b", "mirror/vpa-updater:1", nil)}, "b"},
-		"the image of another program": {[]appsv1.Deployment{of("a", "loadline-recommender:1", nil)}, ""},
-		"image and label":              {[]appsv1.Deployment{of("a", "loadline-updater:1", nil), of("b", "loadline-updater:1", app)}, "b"},
-		"two":                          {[]appsv1.Deployment{of("b", "loadline-updater:1", app), of("a", "loadline-updater:1", app), of("c", "loadline-updater:1", app)}, "a"},
-		"none":                         {[]appsv1.Deployment{of("a", "mirror/a:1", nil)}, ""},
+		{name: "label of the manifests", there: []appsv1.Deployment{of("a", "mirror/a:1", nil), of("b", "mirror/b:1", app)}, want: "b"},
+		{name: "label of the chart", there: []appsv1.Deployment{of("a", "mirror/a:1", nil), of("b", "mirror/b:1", component)}, want: "b"},
+		{name: "image before label",
+			there: []appsv1.Deployment{of("a", "images/updater:1", component), of("b", "mirror/vpa-updater:1", nil)}, want: "b"},
+		{name: "image of another program", there: []appsv1.Deployment{of("a", "loadline-recommender:1", nil)}},
+		{name: "image and label", there: []appsv1.Deployment{of("a", "loadline-updater:1", nil), of("b", "loadline-updater:1", app)},
+			want: "b"},
+		{name: "first by name", there: []appsv1.Deployment{of("b", "loadline-updater:1", app), of("a", "loadline-updater:1", app),
+			of("c", "loadline-updater:1", app)}, want: "a"},
+		{name: "none", there: []appsv1.Deployment{of("a", "mirror/a:1", nil)}},
 	} {
-		p := FindInstallation("updater", "kube-system", c.there)
-		if c.want == "" {
-			require.Nil(t, p.Deployment, name)
-			continue
-		}
-		require.Equal(t, c.want, p.Deployment.Name, name)
+		t.Run(tc.name, func(t *testing.T) {
+			p := FindInstallation("updater", "kube-system", tc.there)
+			if tc.want == "" {
+				require.Nil(t, p.Deployment)
+				return
+			}
+			require.Equal(t, tc.want, p.Deployment.Name)
+		})
 	}
 	d := of("a", "mesh/proxy:1", app)
 	d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "vpa-updater", Image: "mirror/u:1", Args: []string{"--leader-elect", "--leader-elect-resource-name=x"}})
@@ -68,11 +74,18 @@ func TestInstallation_LeasesInOtherNamespaces(t *testing.T) {
 }
 
 func TestLeaders_Port(t *testing.T) {
-	for flag, want := range map[string]string{"--v=4": "8943", "--address=:9943": "9943", "--address=[::1]:80": "80", "--address=wrong": "8943"} {
-		d := plugintest.ManifestDeployments(t)[1]
-		d.Spec.Template.Spec.Containers[0].Args = []string{flag}
-		_, port, err := leaders(t.Context(), kubefake.NewClientset(d), "updater", "kube-system", plugintest.Now())
-		require.NoError(t, err)
-		require.Equal(t, want, port, flag)
+	for _, tc := range []struct{ name, flag, want string }{
+		{name: "default port", flag: "--v=4", want: "8943"},
+		{name: "port of all addresses", flag: "--address=:9943", want: "9943"},
+		{name: "port of an IPv6 address", flag: "--address=[::1]:80", want: "80"},
+		{name: "invalid address", flag: "--address=wrong", want: "8943"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := plugintest.ManifestDeployments(t)[1]
+			d.Spec.Template.Spec.Containers[0].Args = []string{tc.flag}
+			_, port, err := leaders(t.Context(), kubefake.NewClientset(d), "updater", "kube-system", plugintest.Now())
+			require.NoError(t, err)
+			require.Equal(t, tc.want, port)
+		})
 	}
 }

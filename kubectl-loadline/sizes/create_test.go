@@ -36,33 +36,37 @@ func TestCreate_PolicySkipsSystemNamespaces(t *testing.T) {
 	)
 	all := workloadsNamed(dns, proxy, info, lease, own, webKey, setKey)
 	kinds := []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}, {APIVersion: "apps/v1", Kind: "StatefulSet"}}
-	for name, c := range map[string]struct {
-		want       createOptions
+	for _, tc := range []struct {
+		name       string
+		options    createOptions
 		namespaces []string
 		kinds      int
 	}{
-		"all":        {createOptions{All: true}, []string{"*"}, 2},
-		"some":       {createOptions{All: true, Labelled: true}, []string{"data", "shop"}, 2},
-		"with names": {createOptions{All: true, Named: true}, []string{"data", "shop"}, 2},
+		{name: "all workloads", options: createOptions{All: true}, namespaces: []string{"*"}, kinds: 2},
+		{name: "workloads with a label", options: createOptions{All: true, Labelled: true}, namespaces: []string{"data", "shop"}, kinds: 2},
+		{name: "workloads with names", options: createOptions{All: true, Named: true}, namespaces: []string{"data", "shop"}, kinds: 2},
 	} {
-		c.want.Policy, c.want.Programs = "all", "loadline"
-		made := objects(t, all, c.want)
-		require.Equal(t, c.namespaces, made.policy.Spec.Namespaces.Names, name)
-		require.Len(t, made.policy.Spec.Workloads, c.kinds, name)
-		if !c.want.Named {
-			require.Equal(t, kinds, made.policy.Spec.Workloads, "no DaemonSet is left, %s", name)
-		}
-		for i, namespace := range []string{"kube-node-lease", "kube-public", "kube-system", "loadline"} {
-			require.Equal(t, "namespace "+namespace+" is left out, as it is one of the system or of the programs: -n selects it", made.problems[i], name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			tc.options.Policy, tc.options.Programs = "all", "loadline"
+			made := objects(t, all, tc.options)
+			require.Equal(t, tc.namespaces, made.policy.Spec.Namespaces.Names)
+			require.Len(t, made.policy.Spec.Workloads, tc.kinds)
+			if !tc.options.Named {
+				require.Equal(t, kinds, made.policy.Spec.Workloads, "no DaemonSet is left")
+			}
+			for i, namespace := range []string{"kube-node-lease", "kube-public", "kube-system", "loadline"} {
+				require.Equal(t, "namespace "+namespace+" is left out, as it is one of the system or of the programs: -n selects it",
+					made.problems[i])
+			}
 
-		// evaluate the policy as the programs do in mode Canary
-		made.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeCanary)
-		set := fleet.NewSet([]fleet.Policy{convert.Policy(made.policy)}, fleet.Options{OwnNamespace: "loadline"})
-		for _, w := range all {
-			decided := set.Decide(fleet.Workload{Namespace: w.Key.Namespace, Kind: w.Key.Kind, Name: w.Key.Name})
-			require.Equal(t, w.Key.Namespace == "shop" || w.Key.Namespace == "data", decided.Policy != nil, "%s: %s", name, w.Key)
-		}
+			// evaluate the policy as the programs do in mode Canary
+			made.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeCanary)
+			set := fleet.NewSet([]fleet.Policy{convert.Policy(made.policy)}, fleet.Options{OwnNamespace: "loadline"})
+			for _, w := range all {
+				decided := set.Decide(fleet.Workload{Namespace: w.Key.Namespace, Kind: w.Key.Kind, Name: w.Key.Name})
+				require.Equal(t, w.Key.Namespace == "shop" || w.Key.Namespace == "data", decided.Policy != nil, w.Key)
+			}
+		})
 	}
 	require.Len(t, objects(t, all, createOptions{All: true, Programs: "loadline"}).vpas, 7, "one of mode Off changes nothing")
 	require.Equal(t, []string{"kube-system"}, objects(t, workloadsNamed(dns), createOptions{Policy: "dns"}).policy.Spec.Namespaces.Names, "somebody asked for it")

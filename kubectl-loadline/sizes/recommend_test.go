@@ -96,47 +96,59 @@ func estimatorWith(pod *corev1.Pod) *inventory.Estimator {
 }
 
 func TestSizes_Selection(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		scope inventory.Selection
 		want  []string
 	}{
-		"all":        {inventory.Selection{}, []string{"DaemonSet proxy", "Deployment front", "Deployment web"}},
-		"by kind":    {inventory.Selection{Names: []string{"deployment/web"}}, []string{"Deployment web"}},
-		"by name":    {inventory.Selection{Names: []string{"front", "none"}}, []string{"Deployment front"}},
-		"by label":   {inventory.Selection{Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}, []string{"Deployment web"}},
-		"without":    {inventory.Selection{Unsized: true}, []string{"DaemonSet proxy"}},
-		"wrong kind": {inventory.Selection{Names: []string{"statefulset/web"}}, nil},
+		{name: "all", want: []string{"DaemonSet proxy", "Deployment front", "Deployment web"}},
+		{name: "kind and name", scope: inventory.Selection{Names: []string{"deployment/web"}}, want: []string{"Deployment web"}},
+		{name: "name", scope: inventory.Selection{Names: []string{"front", "none"}}, want: []string{"Deployment front"}},
+		{name: "label", scope: inventory.Selection{Selector: labels.SelectorFromSet(labels.Set{"app": "web"})},
+			want: []string{"Deployment web"}},
+		{name: "without a VPA", scope: inventory.Selection{Unsized: true}, want: []string{"DaemonSet proxy"}},
+		{name: "no workload of the kind", scope: inventory.Selection{Names: []string{"statefulset/web"}}},
 	} {
-		var found []string
-		for _, s := range shopSizes(t, c.scope, "vpa").sizes {
-			found = append(found, s.Workload)
-		}
-		require.Equal(t, c.want, found, name)
+		t.Run(tc.name, func(t *testing.T) {
+			var found []string
+			for _, s := range shopSizes(t, tc.scope, "vpa").sizes {
+				found = append(found, s.Workload)
+			}
+			require.Equal(t, tc.want, found)
+		})
 	}
 }
 
 func TestDiff_ReportsChangesAndSeverity(t *testing.T) {
 	all := shopSizes(t, inventory.Selection{Names: []string{"deployment/web"}}, "vpa")
-	require.Equal(t, []sizeChange{{"shop", "Deployment web", "a", "cpu", 3, "2000m", "1400m", -30, "high", "VPA deployment-web"}}, diffOf(all.sizes, nil).Changes)
+	require.Equal(t, []sizeChange{{
+		Namespace: "shop", Workload: "Deployment web", Container: "a", Resource: "cpu", Pods: 3,
+		Now: "2000m", Target: "1400m", Percent: -30, Severity: "high", From: "VPA deployment-web",
+	}}, diffOf(all.sizes, nil).Changes)
 	for from, want := range map[resources.Amount]string{1040: "none", 1100: "low", 1250: "medium", 500: "high"} {
 		require.Equal(t, want, severityOf(resources.CPU, from, 1000))
 	}
 }
 
 func TestRecommend_CommandLine(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		code int
 		want string
 	}{
-		{[]string{"recommend", "--help"}, 0, "Usage: kubectl loadline recommend [flags] [[KIND/]NAME...]"},
-		{[]string{"recommend", "--recipe=soup", "--history-length=1s"}, 2, `--recipe=soup: recipe "soup" does not exist`},
-		{[]string{"recommend", "--history-length=1s"}, 2, "--history-length=1s: must be a duration such as 8d"},
-		{[]string{"diff", "-o", "x"}, 2, "--output=x"},
-		{[]string{"diff", "--kubeconfig=/nowhere/at/all"}, 1, "kubectl loadline diff: "},
+		{name: "help", args: []string{"recommend", "--help"}, code: 0, want: "Usage: kubectl loadline recommend [flags] [[KIND/]NAME...]"},
+		{name: "unknown recipe", args: []string{"recommend", "--recipe=soup", "--history-length=1s"}, code: 2,
+			want: `--recipe=soup: recipe "soup" does not exist`},
+		{name: "history too short", args: []string{"recommend", "--history-length=1s"}, code: 2,
+			want: "--history-length=1s: must be a duration such as 8d"},
+		{name: "invalid output", args: []string{"diff", "-o", "x"}, code: 2, want: "--output=x"},
+		{name: "missing kubeconfig", args: []string{"diff", "--kubeconfig=/nowhere/at/all"}, code: 1, want: "kubectl loadline diff: "},
 	} {
-		var out, errOut bytes.Buffer
-		require.Equal(t, c.code, cli.Run(t.Context(), Commands(), c.args, &out, &errOut), c.args)
-		require.Contains(t, out.String()+errOut.String(), c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			require.Equal(t, tc.code, cli.Run(t.Context(), Commands(), tc.args, &out, &errOut))
+			require.Contains(t, out.String()+errOut.String(), tc.want)
+		})
 	}
 }

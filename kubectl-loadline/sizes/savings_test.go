@@ -196,24 +196,29 @@ func TestSavings_Formats(t *testing.T) {
 
 func TestSavings_CommandLine(t *testing.T) {
 	for _, tc := range []struct {
+		name   string
 		absent string
 		args   []string
 		code   int
-		says   string
+		want   string
 	}{
-		{"", []string{"nothing"}, flags.ExitFailed, "SizingPolicy nothing does not exist"},
-		{"sizingpolicies", []string{"shop"}, flags.ExitFailed, "install their definition"},
-		{"sizingpolicies", nil, flags.ExitOK, ""},
-		{"", []string{"--core-price=-1", "--gib-price=NaN"}, flags.ExitUsage, "--core-price=-1: must be a number that is not negative; --gib-price=NaN: must be"},
-		{"", []string{"--core-price=Inf"}, flags.ExitUsage, "--core-price=+Inf"},
-		{"", []string{"--price=1"}, flags.ExitUsage, "unknown flag"},
-		{"", []string{"-l", "a=b=c"}, flags.ExitUsage, "--selector=a=b=c"},
-		{"", []string{"--context=other"}, flags.ExitFailed, "context: other"},
+		{name: "unknown policy", args: []string{"nothing"}, code: flags.ExitFailed, want: "SizingPolicy nothing does not exist"},
+		{name: "missing definition with a policy", absent: "sizingpolicies", args: []string{"shop"}, code: flags.ExitFailed,
+			want: "install their definition"},
+		{name: "missing definition", absent: "sizingpolicies", code: flags.ExitOK},
+		{name: "invalid prices", args: []string{"--core-price=-1", "--gib-price=NaN"}, code: flags.ExitUsage,
+			want: "--core-price=-1: must be a number that is not negative; --gib-price=NaN: must be"},
+		{name: "infinite price", args: []string{"--core-price=Inf"}, code: flags.ExitUsage, want: "--core-price=+Inf"},
+		{name: "unknown flag", args: []string{"--price=1"}, code: flags.ExitUsage, want: "unknown flag"},
+		{name: "invalid selector", args: []string{"-l", "a=b=c"}, code: flags.ExitUsage, want: "--selector=a=b=c"},
+		{name: "unknown context", args: []string{"--context=other"}, code: flags.ExitFailed, want: "context: other"},
 	} {
-		_, code, out, errs := plugintest.AskServer(t, Commands(), tc.absent, append([]string{"savings"}, tc.args...)...)
-		require.Equal(t, tc.code, code, errs)
-		require.Equal(t, tc.code == flags.ExitOK, out != "", tc.args)
-		require.Contains(t, errs, tc.says)
+		t.Run(tc.name, func(t *testing.T) {
+			_, code, out, errs := plugintest.AskServer(t, Commands(), tc.absent, append([]string{"savings"}, tc.args...)...)
+			require.Equal(t, tc.code, code, errs)
+			require.Equal(t, tc.code == flags.ExitOK, out != "")
+			require.Contains(t, errs, tc.want)
+		})
 	}
 }
 

@@ -80,22 +80,25 @@ func TestFollows_AppliesUpdaterRules(t *testing.T) {
 		of := func(a resources.Amount) resources.List { return resources.List{}.With(resources.CPU, a) }
 		return resources.Bounds{Lower: of(lower), Target: of(target), Upper: of(upper)}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		bounds resources.Bounds
 		age    int64
 		to     float64
 	}{
-		"below the bounds, at once":         {bounds(1100, 1200, 1300), 0, 1200},
-		"above the bounds, at once":         {bounds(500, 700, 900), 0, 700},
-		"within, and young":                 {bounds(500, 800, 1300), lifetime - 1, 1000},
-		"within, and old":                   {bounds(500, 800, 1300), lifetime, 800},
-		"within, old, and hardly a change":  {bounds(500, 901, 1300), lifetime, 1000},
-		"nothing is recommended":            {resources.Bounds{}, lifetime, 1000},
-		"it has what is recommended by now": {bounds(500, 1000, 1300), lifetime, 1000},
+		{name: "request below the bounds", bounds: bounds(1100, 1200, 1300), age: 0, to: 1200},
+		{name: "request above the bounds", bounds: bounds(500, 700, 900), age: 0, to: 700},
+		{name: "young container within the bounds", bounds: bounds(500, 800, 1300), age: lifetime - 1, to: 1000},
+		{name: "old container within the bounds", bounds: bounds(500, 800, 1300), age: lifetime, to: 800},
+		{name: "old container with a small change", bounds: bounds(500, 901, 1300), age: lifetime, to: 1000},
+		{name: "empty recommendation", bounds: resources.Bounds{}, age: lifetime, to: 1000},
+		{name: "request equal to the target", bounds: bounds(500, 1000, 1300), age: lifetime, to: 1000},
 	} {
-		to, changed := applyRecommendation(resources.CPU, 1000, c.bounds, c.age)
-		require.InDelta(t, c.to, to, 0, name)
-		require.Equal(t, c.to != 1000, changed, name)
+		t.Run(tc.name, func(t *testing.T) {
+			to, changed := applyRecommendation(resources.CPU, 1000, tc.bounds, tc.age)
+			require.InDelta(t, tc.to, to, 0)
+			require.Equal(t, tc.to != 1000, changed)
+		})
 	}
 }
 

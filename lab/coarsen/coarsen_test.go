@@ -52,16 +52,24 @@ func TestRun_RejectsInvalidInput(t *testing.T) {
 	for _, want := range []string{"-step: want whole seconds", `-memory: want last or max, got "mean"`, "-slow: want", "-times: want", "-every: want", "-start: want", "want recordings"} {
 		require.ErrorContains(t, err, want)
 	}
-	for content, want := range map[string]string{
-		"a,b\n1,2\n":                                  "job.csv:1: column a: is not known: expected the columns time,cpu_cores,memory_bytes",
-		"time,cpu_cores\n1,2\n":                       "job.csv:1: column memory_bytes: is missing: expected the columns time,",
-		"time,cpu_cores,memory_bytes\n":               "job.csv:1: has no samples: expected at least one line",
-		"time,cpu_cores,memory_bytes\n0,x,1\n":        `job.csv:2: column cpu_cores: is "x": expected a number`,
-		"time,cpu_cores,memory_bytes\n0,-1,1\n":       `job.csv:2: column cpu_cores: is -1: expected 0 or more`,
-		"time,cpu_cores,memory_bytes\n0,,1\n":         `job.csv:2: column cpu_cores: is empty: expected a number`,
-		"time,cpu_cores,memory_bytes\n0,1\n":          `job.csv:2: has 2 fields: expected 3`,
-		"time,cpu_cores,memory_bytes\n1,1,1\n0,1,1\n": "job.csv:3: column time: is 0: expected 1, as in the line before, or later",
+	for _, tc := range []struct{ name, content, want string }{
+		{name: "unknown column", content: "a,b\n1,2\n",
+			want: "job.csv:1: column a: is not known: expected the columns time,cpu_cores,memory_bytes"},
+		{name: "missing column", content: "time,cpu_cores\n1,2\n",
+			want: "job.csv:1: column memory_bytes: is missing: expected the columns time,"},
+		{name: "no samples", content: "time,cpu_cores,memory_bytes\n", want: "job.csv:1: has no samples: expected at least one line"},
+		{name: "invalid number", content: "time,cpu_cores,memory_bytes\n0,x,1\n",
+			want: `job.csv:2: column cpu_cores: is "x": expected a number`},
+		{name: "negative number", content: "time,cpu_cores,memory_bytes\n0,-1,1\n",
+			want: `job.csv:2: column cpu_cores: is -1: expected 0 or more`},
+		{name: "empty field", content: "time,cpu_cores,memory_bytes\n0,,1\n",
+			want: `job.csv:2: column cpu_cores: is empty: expected a number`},
+		{name: "missing field", content: "time,cpu_cores,memory_bytes\n0,1\n", want: `job.csv:2: has 2 fields: expected 3`},
+		{name: "unordered times", content: "time,cpu_cores,memory_bytes\n1,1,1\n0,1,1\n",
+			want: "job.csv:3: column time: is 0: expected 1, as in the line before, or later"},
 	} {
-		require.ErrorContains(t, run([]string{recording(t, content)}, &bytes.Buffer{}), want, content)
+		t.Run(tc.name, func(t *testing.T) {
+			require.ErrorContains(t, run([]string{recording(t, tc.content)}, &bytes.Buffer{}), tc.want)
+		})
 	}
 }

@@ -55,19 +55,27 @@ func TestMemoryGrowth_IsRarelyReported(t *testing.T) {
 // A recorded leak is reported even if it is stretched over ten days. A cache that is emptied now
 // and then is not.
 func TestMemoryGrowth_ReportsRecordedLeak(t *testing.T) {
-	for name, want := range map[string]bool{"leak": true, "cache": false} {
-		peaks := &sketch.DailyPeaks{}
-		told := 0
-		samples, err := trace.ReadProcess("../testdata/finer/" + name + ".csv.gz")
-		require.NoError(t, err)
-		for i, s := range samples {
-			peaks.Observe(int64(1700000000+i*360)*1e9, s.Memory)
-			if g := peaks.Growth(); g.Days > 0 {
-				if told++; told == 1 {
-					t.Logf("%s: told after %.1f days: %s", name, float64(i)/240, g)
+	for _, tc := range []struct {
+		name string
+		want bool
+	}{
+		{name: "leak", want: true},
+		{name: "cache"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			peaks := &sketch.DailyPeaks{}
+			told := 0
+			samples, err := trace.ReadProcess("../testdata/finer/" + tc.name + ".csv.gz")
+			require.NoError(t, err)
+			for i, s := range samples {
+				peaks.Observe(int64(1700000000+i*360)*1e9, s.Memory)
+				if g := peaks.Growth(); g.Days > 0 {
+					if told++; told == 1 {
+						t.Logf("told after %.1f days: %s", float64(i)/240, g)
+					}
 				}
 			}
-		}
-		require.Equal(t, want, told > 0, name)
+			require.Equal(t, tc.want, told > 0)
+		})
 	}
 }

@@ -31,8 +31,13 @@ func TestTargets_ReportMissedTargets(t *testing.T) {
 		request   float64
 		starved   float64
 	}{
-		{upstreamDefault, 100, 0.10}, {withFloors("vpa:target-cpu=1,margin=0"), 400, 0.01}, {withFloors("vpa:target-cpu=0.5,margin=0"), 60, 0.20},
-		{loadlineDefault, 90, 0.04}, {withFloors("loadline:cpu=calm-lean"), 60, 0.06}, {withFloors("loadline:cpu=calm-safe"), 120, 0.03}, {tracking, 95, 0.09},
+		{candidate: upstreamDefault, request: 100, starved: 0.10},
+		{candidate: withFloors("vpa:target-cpu=1,margin=0"), request: 400, starved: 0.01},
+		{candidate: withFloors("vpa:target-cpu=0.5,margin=0"), request: 60, starved: 0.20},
+		{candidate: loadlineDefault, request: 90, starved: 0.04},
+		{candidate: withFloors("loadline:cpu=calm-lean"), request: 60, starved: 0.06},
+		{candidate: withFloors("loadline:cpu=calm-safe"), request: 120, starved: 0.03},
+		{candidate: tracking, request: 95, starved: 0.09},
 	} {
 		e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], newClassResults(one.candidate, replay.Batch, one.request, one.starved)...)
 		steady := one.starved

@@ -106,9 +106,14 @@ func TestThrottled_ReadsBothCgroupVersions(t *testing.T) {
 	held, err = readThrottled(group("usage_usec 30\nthrottled_usec 2500000\n"))
 	require.NoError(t, err)
 	require.Equal(t, 2500*time.Millisecond, held)
-	for content, want := range map[string]string{"usage_usec 30\n": "want a cpu.stat with throttled_time or throttled_usec", "throttled_time x\n": "read cpu.stat"} {
-		_, err = readThrottled(group(content))
-		require.ErrorContains(t, err, want)
+	for _, tc := range []struct{ name, content, want string }{
+		{name: "no throttled time", content: "usage_usec 30\n", want: "want a cpu.stat with throttled_time or throttled_usec"},
+		{name: "invalid throttled time", content: "throttled_time x\n", want: "read cpu.stat"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err = readThrottled(group(tc.content))
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 	err = run([]string{"-out", filepath.Join(t.TempDir(), "x.csv"), "-pid", "1", "-cgroup", "/nowhere"})
 	require.ErrorContains(t, err, "-cgroup: want the folder of a CPU cgroup")

@@ -97,30 +97,39 @@ func TestRemoveForeign_RemovesOnlyOtherTargets(t *testing.T) {
 }
 
 func TestEncode_KeepsHighestPeaksWithinLimit(t *testing.T) {
-	for name, long := range map[string]int{"short names": 30, "the longest names": 253} {
-		windows := map[string]usage.Window{}
-		for i := range 5000 {
-			pod := fmt.Sprintf("%0*d", long, i)
-			windows[pod] = usage.Window{End: now().Add(time.Nanosecond), Usage: 1<<62 + 1, OOM: 1<<62 + resources.Amount(i), Kill: now().Add(time.Nanosecond)}
-			if long == 253 {
-				w := windows[pod]
-				w.Kills = slices.Repeat([]uint64{1<<64 - 1}, usage.RememberedKills)
-				windows[pod] = w
+	for _, tc := range []struct {
+		name   string
+		length int
+	}{
+		{name: "short names", length: 30},
+		{name: "names of maximum length", length: 253},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			windows := map[string]usage.Window{}
+			for i := range 5000 {
+				pod := fmt.Sprintf("%0*d", tc.length, i)
+				at := now().Add(time.Nanosecond)
+				windows[pod] = usage.Window{End: at, Usage: 1<<62 + 1, OOM: 1<<62 + resources.Amount(i), Kill: at}
+				if tc.length == 253 {
+					w := windows[pod]
+					w.Kills = slices.Repeat([]uint64{1<<64 - 1}, usage.RememberedKills)
+					windows[pod] = w
+				}
 			}
-		}
-		raw, err := encodeWindows(windows)
-		require.NoError(t, err, name)
-		text := encodeAnnotation(nil, raw, nil, now())
-		c := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{OpenWindows: text}}}
-		require.Less(t, len(text), maxWindowBytes, name)
-		require.NoError(t, validation.ValidateAnnotationsSize(c.Annotations), name)
-		kept, _, err := read(text, now())
-		require.NoError(t, err, name)
-		require.LessOrEqual(t, len(kept), maxWindows, name)
-		require.Greater(t, len(kept), 250, name)
-		for i := range len(kept) {
-			require.Contains(t, kept, fmt.Sprintf("%0*d", long, 4999-i), name)
-		}
+			raw, err := encodeWindows(windows)
+			require.NoError(t, err)
+			text := encodeAnnotation(nil, raw, nil, now())
+			c := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{OpenWindows: text}}}
+			require.Less(t, len(text), maxWindowBytes)
+			require.NoError(t, validation.ValidateAnnotationsSize(c.Annotations))
+			kept, _, err := read(text, now())
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(kept), maxWindows)
+			require.Greater(t, len(kept), 250)
+			for i := range len(kept) {
+				require.Contains(t, kept, fmt.Sprintf("%0*d", tc.length, 4999-i))
+			}
+		})
 	}
 }
 
@@ -144,20 +153,25 @@ func TestNewRecord_DropsSketchWithoutRoom(t *testing.T) {
 }
 
 func TestDecode_MalformedAnnotationNamesField(t *testing.T) {
-	for text, want := range map[string]string{
-		``:            "unexpected end of JSON input",
-		`[]`:          "cannot unmarshal array",
-		`{"windows":`: "unexpected end",
-		`{"written":"W","windows":{"p":{"end":"yesterday","usage":1}}}`:                "yesterday",
-		`{"written":"W","windows":{"p":{"end":"2026-03-02T08:00:00Z","usage":-1}}}`:    `window of pod "p": usage is -1, must not be negative`,
-		`{"written":"W","windows":{"p":{"end":"2026-03-02T08:00:00Z","oom":1e30}}}`:    "oom",
-		`{"written":"W","windows":{"p":{"kill":"2026-03-02T08:00:00Z","kills":[-1]}}}`: "kills",
-		`{"written":"W","windows":{"p":{"usage":5}}}`:                                  `window of pod "p": end is`,
-		`{"written":"W","windows":{"p":{"end":"0000-01-01T00:00:00Z","usage":"5"}}}`:   "usage",
+	for _, tc := range []struct{ name, text, want string }{
+		{name: "empty", want: "unexpected end of JSON input"},
+		{name: "list", text: `[]`, want: "cannot unmarshal array"},
+		{name: "truncated object", text: `{"windows":`, want: "unexpected end"},
+		{name: "end is no time", text: `{"written":"W","windows":{"p":{"end":"yesterday","usage":1}}}`, want: "yesterday"},
+		{name: "negative usage", text: `{"written":"W","windows":{"p":{"end":"2026-03-02T08:00:00Z","usage":-1}}}`,
+			want: `window of pod "p": usage is -1, must not be negative`},
+		{name: "kill size is a fraction out of range", text: `{"written":"W","windows":{"p":{"end":"2026-03-02T08:00:00Z","oom":1e30}}}`,
+			want: "oom"},
+		{name: "negative number of kills", text: `{"written":"W","windows":{"p":{"kill":"2026-03-02T08:00:00Z","kills":[-1]}}}`,
+			want: "kills"},
+		{name: "usage without an end", text: `{"written":"W","windows":{"p":{"usage":5}}}`, want: `window of pod "p": end is`},
+		{name: "usage is a string", text: `{"written":"W","windows":{"p":{"end":"0000-01-01T00:00:00Z","usage":"5"}}}`, want: "usage"},
 	} {
-		_, _, err := read(strings.ReplaceAll(text, "W", formatTime(now())), now())
-		require.ErrorIs(t, err, ErrWindows, text)
-		require.ErrorContains(t, err, want, text)
+		t.Run(tc.name, func(t *testing.T) {
+			_, _, err := read(strings.ReplaceAll(tc.text, "W", formatTime(now())), now())
+			require.ErrorIs(t, err, ErrWindows)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 }
 

@@ -17,17 +17,31 @@ import (
 )
 
 func TestAmount_RoundsUpAndSaturates(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		kind resources.Kind
 		text string
 		want resources.Amount
 	}{
-		{resources.CPU, "250m", 250}, {resources.CPU, "2", 2000}, {resources.CPU, "1500u", 2}, {resources.CPU, "0", 0}, {resources.CPU, "-1", 0},
-		{resources.CPU, "100G", 1e14}, {resources.CPU, "10E", math.MaxInt64}, {resources.CPU, "1e30", math.MaxInt64},
-		{resources.Memory, "200Mi", 200 << 20}, {resources.Memory, "262144k", 262144000}, {resources.Memory, "1500m", 2}, {resources.Memory, "7E", 7e18},
-		{resources.Memory, "100E", math.MaxInt64}, {resources.Memory, "-5Mi", 0}, {resources.Memory, "1320702443520m", 1320702444},
+		{name: "millicores", kind: resources.CPU, text: "250m", want: 250},
+		{name: "whole cores", kind: resources.CPU, text: "2", want: 2000},
+		{name: "fraction of a millicore", kind: resources.CPU, text: "1500u", want: 2},
+		{name: "zero CPU", kind: resources.CPU, text: "0", want: 0},
+		{name: "negative CPU", kind: resources.CPU, text: "-1", want: 0},
+		{name: "large CPU", kind: resources.CPU, text: "100G", want: 1e14},
+		{name: "CPU above the maximum", kind: resources.CPU, text: "10E", want: math.MaxInt64},
+		{name: "CPU with an exponent above the maximum", kind: resources.CPU, text: "1e30", want: math.MaxInt64},
+		{name: "binary memory", kind: resources.Memory, text: "200Mi", want: 200 << 20},
+		{name: "decimal memory", kind: resources.Memory, text: "262144k", want: 262144000},
+		{name: "fraction of a byte", kind: resources.Memory, text: "1500m", want: 2},
+		{name: "large memory", kind: resources.Memory, text: "7E", want: 7e18},
+		{name: "memory above the maximum", kind: resources.Memory, text: "100E", want: math.MaxInt64},
+		{name: "negative memory", kind: resources.Memory, text: "-5Mi", want: 0},
+		{name: "large memory with a fraction of a byte", kind: resources.Memory, text: "1320702443520m", want: 1320702444},
 	} {
-		require.Equal(t, c.want, convert.Amount(c.kind, resource.MustParse(c.text)), "%s %s", c.kind, c.text)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, convert.Amount(tc.kind, resource.MustParse(tc.text)))
+		})
 	}
 }
 
@@ -49,20 +63,44 @@ func text(list corev1.ResourceList) map[string]string {
 }
 
 func TestFormat_RoundsToSteps(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name        string
 		format      convert.Format
 		cpu, memory resources.Amount
 		want        map[string]string
 	}{
-		{convert.Format{CPUStep: 1, MemoryStep: 1}, 11, 262144000, map[string]string{"cpu": "11m", "memory": "250Mi"}},
-		{convert.Format{CPUStep: 100, MemoryStep: 1 << 20}, 101, 262144001, map[string]string{"cpu": "200m", "memory": "251Mi"}},
-		{convert.Format{CPUStep: 100, MemoryStep: 1 << 20, HumanizeMemory: true}, 0, 0, map[string]string{"cpu": "0", "memory": "0"}},
-		{convert.Format{HumanizeMemory: true}, 1500, 1320702443, map[string]string{"cpu": "1500m", "memory": "1320702443520m"}},
-		{convert.Format{}, 1e14, 1e14, map[string]string{"cpu": "100G", "memory": "97656250000Ki"}},
-		{convert.Format{CPUStep: -1, HumanizeMemory: true}, 37, 5000, map[string]string{"cpu": "37m", "memory": "4997120m"}},
-		{convert.Format{HumanizeMemory: true}, 1, 1023, map[string]string{"cpu": "1m", "memory": "1023"}},
+		{
+			name: "steps of one unit", format: convert.Format{CPUStep: 1, MemoryStep: 1}, cpu: 11, memory: 262144000,
+			want: map[string]string{"cpu": "11m", "memory": "250Mi"},
+		},
+		{
+			name: "steps of 100m and 1Mi", format: convert.Format{CPUStep: 100, MemoryStep: 1 << 20}, cpu: 101, memory: 262144001,
+			want: map[string]string{"cpu": "200m", "memory": "251Mi"},
+		},
+		{
+			name: "zero amounts", format: convert.Format{CPUStep: 100, MemoryStep: 1 << 20, HumanizeMemory: true}, cpu: 0, memory: 0,
+			want: map[string]string{"cpu": "0", "memory": "0"},
+		},
+		{
+			name: "humanized memory with a fraction", format: convert.Format{HumanizeMemory: true}, cpu: 1500, memory: 1320702443,
+			want: map[string]string{"cpu": "1500m", "memory": "1320702443520m"},
+		},
+		{
+			name: "large amounts without steps", format: convert.Format{}, cpu: 1e14, memory: 1e14,
+			want: map[string]string{"cpu": "100G", "memory": "97656250000Ki"},
+		},
+		{
+			name: "negative CPU step", format: convert.Format{CPUStep: -1, HumanizeMemory: true}, cpu: 37, memory: 5000,
+			want: map[string]string{"cpu": "37m", "memory": "4997120m"},
+		},
+		{
+			name: "humanized memory below 1Ki", format: convert.Format{HumanizeMemory: true}, cpu: 1, memory: 1023,
+			want: map[string]string{"cpu": "1m", "memory": "1023"},
+		},
 	} {
-		require.Equal(t, c.want, text(c.format.List(resources.NewList(c.cpu, c.memory))))
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, text(tc.format.List(resources.NewList(tc.cpu, tc.memory))))
+		})
 	}
 }
 

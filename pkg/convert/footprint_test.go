@@ -25,39 +25,54 @@ func TestFootprint_CountsRequestsOfPod(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	sidecar := container("side", "30m")
 	sidecar.RestartPolicy = &always
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*corev1.Pod)
 		want   resources.Amount
 	}{
-		"the sum":                      {func(*corev1.Pod) {}, 300},
-		"a sidecar counts":             {func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{sidecar} }, 330},
-		"a small init container":       {func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{container("init", "200m")} }, 300},
-		"a large one after a sidecar":  {func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{sidecar, container("init", "900m")} }, 930},
-		"a large one before a sidecar": {func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{container("init", "900m"), sidecar} }, 900},
-		"a resize that shrinks": {func(p *corev1.Pod) {
+		{name: "sum of the containers", change: func(*corev1.Pod) {}, want: 300},
+		{name: "sidecar", change: func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{sidecar} }, want: 330},
+		{
+			name:   "small init container",
+			change: func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{container("init", "200m")} }, want: 300,
+		},
+		{
+			name:   "large init container after a sidecar",
+			change: func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{sidecar, container("init", "900m")} }, want: 930,
+		},
+		{
+			name:   "large init container before a sidecar",
+			change: func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{container("init", "900m"), sidecar} }, want: 900,
+		},
+		{name: "resize that shrinks", change: func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", Resources: &corev1.ResourceRequirements{Requests: cpu("150m")}}}
-		}, 350},
-		"a resize that waits":             {func(p *corev1.Pod) { resizes(p, cpu("50m"), corev1.PodReasonDeferred) }, 300},
-		"a resize that can never be done": {func(p *corev1.Pod) { resizes(p, cpu("50m"), corev1.PodReasonInfeasible) }, 250},
-		"overhead":                        {func(p *corev1.Pod) { p.Spec.Overhead = cpu("5m") }, 305},
-		"the whole pod, which still has more": {func(p *corev1.Pod) {
+		}, want: 350},
+		{name: "deferred resize", change: func(p *corev1.Pod) { resizes(p, cpu("50m"), corev1.PodReasonDeferred) }, want: 300},
+		{name: "infeasible resize", change: func(p *corev1.Pod) { resizes(p, cpu("50m"), corev1.PodReasonInfeasible) }, want: 250},
+		{name: "overhead", change: func(p *corev1.Pod) { p.Spec.Overhead = cpu("5m") }, want: 305},
+		{name: "pod resources with a larger status", change: func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")}
 			p.Status.Resources = &corev1.ResourceRequirements{Requests: cpu("3")}
-		}, 3000},
-		"the whole pod, whose growth is allocated": {func(p *corev1.Pod) {
+		}, want: 3000},
+		{name: "pod resources with a larger allocation", change: func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")}
 			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: cpu("1")}, cpu("4")
-		}, 4000},
-		"the whole pod, whose growth can never be done": {func(p *corev1.Pod) {
+		}, want: 4000},
+		{name: "pod resources with an infeasible resize", change: func(p *corev1.Pod) {
 			resizes(p, cpu("50m"), corev1.PodReasonInfeasible)
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")}
 			p.Status.Resources, p.Status.AllocatedResources = &corev1.ResourceRequirements{Requests: cpu("1")}, cpu("1")
-		}, 1000},
-		"the whole pod": {func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")} }, 2000},
+		}, want: 1000},
+		{
+			name: "pod resources", change: func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: cpu("2")} },
+			want: 2000,
+		},
 	} {
-		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{container("a", "100m"), container("b", "200m")}}}
-		c.change(p)
-		require.Equal(t, c.want, Footprint(p).Value(resources.CPU), name)
-		require.False(t, Footprint(p).Has(resources.Memory), name)
+		t.Run(tc.name, func(t *testing.T) {
+			p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{container("a", "100m"), container("b", "200m")}}}
+			tc.change(p)
+			require.Equal(t, tc.want, Footprint(p).Value(resources.CPU))
+			require.False(t, Footprint(p).Has(resources.Memory))
+		})
 	}
 }

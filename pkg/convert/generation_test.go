@@ -16,20 +16,23 @@ func TestIsOutdated_RecommendationForEarlierTarget(t *testing.T) {
 			{Type: vpav1.ConfigUnsupported, ObservedGeneration: 5}, {Type: vpav1.RecommendationProvided, ObservedGeneration: condition}}
 		return v
 	}
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name                     string
 		status, condition, since int64
 		outdated                 bool
 	}{
-		{3, 0, 4, true},
-		{4, 0, 4, false},
-		{3, 0, 3, false}, // only other parts of the spec changed
-		{5, 0, 5, false},
-		{0, 0, 5, false}, // the recommender sets no generation
-		{0, 3, 4, true},
-		{3, 4, 4, false},
-		{4, 3, 4, false},
+		{name: "status before the target change", status: 3, condition: 0, since: 4, outdated: true},
+		{name: "status of the target change", status: 4, condition: 0, since: 4},
+		{name: "change of other parts of the spec", status: 3, condition: 0, since: 3},
+		{name: "status of the current generation", status: 5, condition: 0, since: 5},
+		{name: "recommender without generations", status: 0, condition: 0, since: 5},
+		{name: "condition before the target change", status: 0, condition: 3, since: 4, outdated: true},
+		{name: "newer condition than status", status: 3, condition: 4, since: 4},
+		{name: "newer status than condition", status: 4, condition: 3, since: 4},
 	} {
-		require.Equal(t, c.outdated, IsOutdated(of(c.status, c.condition), c.since), "%+v", c)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.outdated, IsOutdated(of(tc.status, tc.condition), tc.since))
+		})
 	}
 	vpa := of(3, 0)
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{}

@@ -38,17 +38,49 @@ func TestTraits_ReadPodSpec(t *testing.T) {
 	here := corev1.PodAffinityTerm{TopologyKey: "zone"}
 	named := corev1.PodAffinityTerm{Namespaces: []string{"other"}}
 	selected := corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name     string
 		affinity corev1.Affinity
 		want     bool
 	}{
-		"to a node":       {corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}, false},
-		"here":            {corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{here}}}, false},
-		"required":        {corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{here, named}}}, true},
-		"preferred":       {corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: selected}}}}, true},
-		"against":         {corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{selected}}}, true},
-		"rather not with": {corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: named}}}}, true},
+		{name: "node affinity", affinity: corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}},
+		{
+			name: "affinity in the own namespace",
+			affinity: corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{here},
+			}},
+		},
+		{
+			name: "required affinity with another namespace",
+			affinity: corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{here, named},
+			}},
+			want: true,
+		},
+		{
+			name: "preferred affinity with selected namespaces",
+			affinity: corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: selected}},
+			}},
+			want: true,
+		},
+		{
+			name: "required anti-affinity with selected namespaces",
+			affinity: corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{selected},
+			}},
+			want: true,
+		},
+		{
+			name: "preferred anti-affinity with another namespace",
+			affinity: corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: named}},
+			}},
+			want: true,
+		},
 	} {
-		require.Equal(t, c.want, Traits(&corev1.Pod{Spec: corev1.PodSpec{Affinity: &c.affinity}}).CrossNamespace, name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, Traits(&corev1.Pod{Spec: corev1.PodSpec{Affinity: &tc.affinity}}).CrossNamespace)
+		})
 	}
 }

@@ -146,28 +146,42 @@ func TestParseChange_InvalidAnnotationsAreErrors(t *testing.T) {
 	}
 	_, err := ParseChange(pod(at, good))
 	require.NoError(t, err)
-	for what, c := range map[string]struct{ at, original, says string }{
-		"no time":           {"", good, ResizedAtAnnotation},
-		"a wrong time":      {"yesterday", good, ResizedAtAnnotation},
-		"a wrong suffix":    {at + " soon", good, ResizedAtAnnotation},
-		"nothing":           {at, "", OriginalAnnotation},
-		"null":              {at, "null", "does not name containers of the pod"},
-		"no container":      {at, "{}", "does not name containers of the pod"},
-		"another container": {at, strings.Replace(good, "app", "proxy", 1), "does not name containers of the pod"},
-		"one too many":      {at, strings.TrimSuffix(good, "}") + `,"proxy":{}}`, "does not name containers of the pod"},
-		"a list":            {at, "[]", OriginalAnnotation},
-		"a string":          {at, `{"app":{"requests":"1"}}`, OriginalAnnotation},
-		"a bad quantity":    {at, strings.Replace(good, `"1"`, `"1 core"`, 1), OriginalAnnotation},
-		"a huge quantity":   {at, strings.Replace(good, `"1"`, `"1e999999999"`, 1), OriginalAnnotation},
-		"half of it":        {at, good[:len(good)/2], OriginalAnnotation},
-		"restarts":          {at, strings.Replace(good, `"restarts":0`, `"restarts":"many"`, 1), OriginalAnnotation},
-		"too many restarts": {at, strings.Replace(good, `"restarts":0`, `"restarts":1e40`, 1), OriginalAnnotation},
-		"16 KiB":            {at, good + strings.Repeat(" ", MaxOriginal), "has more than 16384 bytes"},
-		"deep":              {at, strings.Repeat(`{"app":`, 8000), OriginalAnnotation},
+	for _, tc := range []struct{ name, at, original, want string }{
+		{name: "empty time", at: "", original: good, want: ResizedAtAnnotation},
+		{name: "invalid time", at: "yesterday", original: good, want: ResizedAtAnnotation},
+		{name: "invalid suffix", at: at + " soon", original: good, want: ResizedAtAnnotation},
+		{name: "empty original", at: at, original: "", want: OriginalAnnotation},
+		{name: "null", at: at, original: "null", want: "does not name containers of the pod"},
+		{name: "empty object", at: at, original: "{}", want: "does not name containers of the pod"},
+		{
+			name: "another container", at: at, original: strings.Replace(good, "app", "proxy", 1),
+			want: "does not name containers of the pod",
+		},
+		{
+			name: "additional container", at: at, original: strings.TrimSuffix(good, "}") + `,"proxy":{}}`,
+			want: "does not name containers of the pod",
+		},
+		{name: "list", at: at, original: "[]", want: OriginalAnnotation},
+		{name: "string instead of quantities", at: at, original: `{"app":{"requests":"1"}}`, want: OriginalAnnotation},
+		{name: "invalid quantity", at: at, original: strings.Replace(good, `"1"`, `"1 core"`, 1), want: OriginalAnnotation},
+		{name: "quantity out of range", at: at, original: strings.Replace(good, `"1"`, `"1e999999999"`, 1), want: OriginalAnnotation},
+		{name: "truncated JSON", at: at, original: good[:len(good)/2], want: OriginalAnnotation},
+		{
+			name: "restarts as a string", at: at, original: strings.Replace(good, `"restarts":0`, `"restarts":"many"`, 1),
+			want: OriginalAnnotation,
+		},
+		{
+			name: "restarts out of range", at: at, original: strings.Replace(good, `"restarts":0`, `"restarts":1e40`, 1),
+			want: OriginalAnnotation,
+		},
+		{name: "larger than 16 KiB", at: at, original: good + strings.Repeat(" ", MaxOriginal), want: "has more than 16384 bytes"},
+		{name: "deeply nested JSON", at: at, original: strings.Repeat(`{"app":`, 8000), want: OriginalAnnotation},
 	} {
-		_, err := ParseChange(pod(c.at, c.original))
-		require.ErrorContains(t, err, c.says, what)
-		require.Less(t, len(err.Error()), 1000, what)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := ParseChange(pod(tc.at, tc.original))
+			require.ErrorContains(t, err, tc.want)
+			require.Less(t, len(err.Error()), 1000)
+		})
 	}
 	read, err := ParseChange(pod(at, strings.Replace(good, `"restarts":0`, `"restarts":-7`, 1)))
 	require.NoError(t, err)
@@ -221,24 +235,26 @@ func TestRolloutHash_CoversFieldsThatRestartRollout(t *testing.T) {
 		require.Empty(t, seen[hash], what)
 		seen[hash] = what
 	}
-	for what, fields := range map[string]string{
-		"paused":        canary("") + `,"paused":true`,
-		"priority":      canary("") + `,"priority":7`,
-		"recommender":   canary("") + `,"recommender":"other"`,
-		"namespaces":    canary("") + `,"namespaces":{"names":["pay"],"exclude":["shop"]}`,
-		"workloads":     canary("") + `,"workloads":[{"apiVersion":"apps/v1","kind":"StatefulSet"}]`,
-		"vpas":          canary("") + `,"vpas":"Never"`,
-		"vpaMetadata":   canary("") + `,"vpaMetadata":{"labels":{"a":"b"}}`,
-		"safety":        canary("") + `,"safety":{"restarts":5,"observationPeriod":"7m"}`,
-		"autoPromote":   canary(`,"autoPromote":true`),
-		"maxConcurrent": strings.Replace(canary(""), `"maxConcurrent":1`, `"maxConcurrent":9`, 1),
-		"cooldown":      strings.Replace(canary(""), `"maxConcurrent":1`, `"cooldown":"2h"`, 1),
-		"minHistory":    strings.Replace(canary(""), `"maxConcurrent":1`, `"minHistory":"24h"`, 1),
-		"schedule":      strings.Replace(canary(""), `"maxConcurrent":1`, `"schedule":{"daysOfWeek":["Monday"]}`, 1),
-		"initialSizing": strings.Replace(canary(""), `"maxConcurrent":1`, `"initialSizing":"Off"`, 1),
-		"hpa":           strings.Replace(canary(""), `"maxConcurrent":1`, `"hpa":"Proceed"`, 1),
+	for _, tc := range []struct{ name, fields string }{
+		{name: "paused", fields: canary("") + `,"paused":true`},
+		{name: "priority", fields: canary("") + `,"priority":7`},
+		{name: "recommender", fields: canary("") + `,"recommender":"other"`},
+		{name: "namespaces", fields: canary("") + `,"namespaces":{"names":["pay"],"exclude":["shop"]}`},
+		{name: "workloads", fields: canary("") + `,"workloads":[{"apiVersion":"apps/v1","kind":"StatefulSet"}]`},
+		{name: "vpas", fields: canary("") + `,"vpas":"Never"`},
+		{name: "vpaMetadata", fields: canary("") + `,"vpaMetadata":{"labels":{"a":"b"}}`},
+		{name: "safety", fields: canary("") + `,"safety":{"restarts":5,"observationPeriod":"7m"}`},
+		{name: "autoPromote", fields: canary(`,"autoPromote":true`)},
+		{name: "maxConcurrent", fields: strings.Replace(canary(""), `"maxConcurrent":1`, `"maxConcurrent":9`, 1)},
+		{name: "cooldown", fields: strings.Replace(canary(""), `"maxConcurrent":1`, `"cooldown":"2h"`, 1)},
+		{name: "minHistory", fields: strings.Replace(canary(""), `"maxConcurrent":1`, `"minHistory":"24h"`, 1)},
+		{name: "schedule", fields: strings.Replace(canary(""), `"maxConcurrent":1`, `"schedule":{"daysOfWeek":["Monday"]}`, 1)},
+		{name: "initialSizing", fields: strings.Replace(canary(""), `"maxConcurrent":1`, `"initialSizing":"Off"`, 1)},
+		{name: "hpa", fields: strings.Replace(canary(""), `"maxConcurrent":1`, `"hpa":"Proceed"`, 1)},
 	} {
-		require.Equal(t, base, RolloutSettings(sizing(t, fields)).Hash, what)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, base, RolloutSettings(sizing(t, tc.fields)).Hash)
+		})
 	}
 }
 

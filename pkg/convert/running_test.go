@@ -17,31 +17,66 @@ func TestConditions_ReadResizeState(t *testing.T) {
 	noon := metav1.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
 	yes, no := corev1.ConditionTrue, corev1.ConditionFalse
 	earlier := metav1.NewTime(noon.Add(-time.Hour))
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		all   []condition
 		state disruption.ResizeState
 		since time.Time
 		ready bool
 	}{
-		"none":                   {nil, disruption.NotResizing, time.Time{}, false},
-		"ready":                  {[]condition{{Type: ready, Status: yes}}, disruption.NotResizing, time.Time{}, true},
-		"not ready":              {[]condition{{Type: ready, Status: no}}, disruption.NotResizing, time.Time{}, false},
-		"deferred":               {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, disruption.ResizeDeferred, noon.Time, false},
-		"infeasible":             {[]condition{{Type: pending, Status: yes, Reason: "Infeasible"}}, disruption.ResizeInfeasible, time.Time{}, false},
-		"unknown reason":         {[]condition{{Type: pending, Status: yes, Reason: "New"}}, disruption.ResizeUnclear, time.Time{}, false},
-		"over":                   {[]condition{{Type: pending, Status: no, Reason: "Infeasible"}}, disruption.NotResizing, time.Time{}, false},
-		"in progress":            {[]condition{{Type: progress, Status: yes}}, disruption.ResizeInProgress, time.Time{}, false},
-		"error":                  {[]condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}}, disruption.ResizeError, time.Time{}, false},
-		"unknown progress":       {[]condition{{Type: progress, Status: yes, Message: "m"}}, disruption.ResizeUnclear, time.Time{}, false},
-		"one after the other":    {[]condition{{Type: progress, Status: yes, LastTransitionTime: earlier}, {Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, disruption.ResizeDeferred, noon.Time, false},
-		"one before the other":   {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}, {Type: progress, Status: yes, LastTransitionTime: earlier}}, disruption.ResizeDeferred, noon.Time, false},
-		"another kind of status": {[]condition{{Type: pending, Status: "", Reason: "Deferred"}}, disruption.NotResizing, time.Time{}, false},
+		{name: "no conditions", state: disruption.NotResizing},
+		{name: "ready", all: []condition{{Type: ready, Status: yes}}, state: disruption.NotResizing, ready: true},
+		{name: "not ready", all: []condition{{Type: ready, Status: no}}, state: disruption.NotResizing},
+		{
+			name: "deferred resize", all: []condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}},
+			state: disruption.ResizeDeferred, since: noon.Time,
+		},
+		{
+			name: "infeasible resize", all: []condition{{Type: pending, Status: yes, Reason: "Infeasible"}},
+			state: disruption.ResizeInfeasible,
+		},
+		{
+			name: "pending for an unknown reason", all: []condition{{Type: pending, Status: yes, Reason: "New"}},
+			state: disruption.ResizeUnclear,
+		},
+		{name: "pending is false", all: []condition{{Type: pending, Status: no, Reason: "Infeasible"}}, state: disruption.NotResizing},
+		{name: "resize in progress", all: []condition{{Type: progress, Status: yes}}, state: disruption.ResizeInProgress},
+		{
+			name: "resize error", all: []condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}},
+			state: disruption.ResizeError,
+		},
+		{
+			name: "in progress with an unknown reason", all: []condition{{Type: progress, Status: yes, Message: "m"}},
+			state: disruption.ResizeUnclear,
+		},
+		{
+			name: "deferred after in progress",
+			all: []condition{
+				{Type: progress, Status: yes, LastTransitionTime: earlier},
+				{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon},
+			},
+			state: disruption.ResizeDeferred, since: noon.Time,
+		},
+		{
+			name: "deferred before in progress",
+			all: []condition{
+				{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon},
+				{Type: progress, Status: yes, LastTransitionTime: earlier},
+			},
+			state: disruption.ResizeDeferred, since: noon.Time,
+		},
+		{
+			name: "pending without a status", all: []condition{{Type: pending, Status: "", Reason: "Deferred"}},
+			state: disruption.NotResizing,
+		},
 	} {
-		p := &corev1.Pod{}
-		p.Status.Conditions = c.all
-		ready, state, since := conditions(p)
-		require.Equal(t, c.state, state, name)
-		require.Equal(t, c.since, since, name)
-		require.Equal(t, c.ready, ready, name)
+		t.Run(tc.name, func(t *testing.T) {
+			p := &corev1.Pod{}
+			p.Status.Conditions = tc.all
+			ready, state, since := conditions(p)
+			require.Equal(t, tc.state, state)
+			require.Equal(t, tc.since, since)
+			require.Equal(t, tc.ready, ready)
+		})
 	}
 }

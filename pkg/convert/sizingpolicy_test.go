@@ -32,76 +32,159 @@ func sizing(t *testing.T, fields string) *loadlinev1alpha1.SizingPolicy {
 func TestCheckPolicy_ErrorsNameFieldAndValidValues(t *testing.T) {
 	tooLong := strings.Repeat("x", 318) // long enough to be truncated
 	const label = "a lowercase RFC 1123 label must consist of"
-	for fields, want := range map[string]string{
-		`"priority":0`:                    `spec.priority: Invalid value: 0: must be from 1 to 1000`,
-		`"priority":1001`:                 `spec.priority: Invalid value: 1001: must be from 1 to 1000`,
-		`"recommender":""`:                `spec.recommender: Invalid value: "": must be the --recommender-name of a recommender; leave it out for the one named default`,
-		`"namespaces":{}`:                 `spec.namespaces: Required value: must have names or a selector; names: ["*"] selects all namespaces`,
-		`"namespaces":{"names":["Shop"]}`: `spec.namespaces.names: Invalid value: "Shop": must be the name of a namespace, or "*" for all: ` + label,
-		`"namespaces":{"names":["shop"],"exclude":["*"]}`:                              `spec.namespaces.exclude: Invalid value: "*": must be the name of a namespace: ` + label,
-		`"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"Is"}]}}`: `spec.namespaces.selector.matchExpressions[0].operator: Invalid value: "Is": must be In, NotIn, Exists or DoesNotExist`,
-		`"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"In"}]}}`: `spec.namespaces.selector.matchExpressions[0].values: Required value: must be specified when`,
-		`"namespaces":{"selector":{"matchLabels":{"a":"b c"}}}`:                        `spec.namespaces.selector.matchLabels: Invalid value: "b c": a valid label must be`,
-		`"namespaces":{"names":[` + strings.Repeat(`"a",`, 999) + `"a"]}`:              `spec.namespaces.names: Too many: 1000: must have at most 256 items`,
-		`"workloads":[]`:                                                                                    `spec.workloads: Required value: must have at least one kind, for example {apiVersion: apps/v1, kind: Deployment}`,
-		`"workloads":[{"kind":"Deployment"}]`:                                                               `spec.workloads[0].apiVersion: Required value: must be the group and version of the kind, for example apps/v1`,
-		`"workloads":[{"apiVersion":"apps/v1","kind":""}]`:                                                  `spec.workloads[0].kind: Required value: must be the kind of a workload, for example Deployment`,
-		`"workloads":[{"apiVersion":"v1","kind":"Deployment"}]`:                                             `spec.workloads[0].apiVersion: Invalid value: "v1": must be apps/v1 for kind Deployment; another kind of that name needs a name`,
-		`"workloads":[{"apiVersion":"apps/v1","kind":"CronJob"}]`:                                           `spec.workloads[0].apiVersion: Invalid value: "apps/v1": must be batch/v1 for kind CronJob; another kind of that name needs a name`,
-		`"workloads":[{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout"}]`:                              `spec.workloads[0].name: Required value: must name the workload: only Deployment, StatefulSet and DaemonSet of apps/v1 and CronJob of batch/v1 can be selected without a name`,
-		`"workloads":[{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout","name":"web","selector":{}}]`:   `spec.workloads[0].selector: Forbidden: a Rollout is found by its name: leave out the selector`,
-		`"workloads":[{"apiVersion":"apps/v1","kind":"Deployment","name":"Web"}]`:                           `spec.workloads[0].name: Invalid value: "Web": must be the name of a workload: a lowercase RFC 1123 subdomain`,
-		`"workloads":[{"apiVersion":"apps/v1","kind":"Deployment","selector":{"matchLabels":{"a b":"c"}}}]`: `spec.workloads[0].selector.matchLabels: Invalid value: "a b": name part must consist of`,
-		`"workloads":[` + strings.Repeat(`{},`, 32) + `{}]`:                                                 `spec.workloads: Too many: 33: must have at most 32 items`,
-		`"vpas":"Always"`: `spec.vpas: Unsupported value: "Always": supported values: "IfMissing", "Never"`,
-		`"namespaces":{"names":["` + tooLong + `"]}`:                                                                `spec.namespaces.names: Too long: may not be more than 317 bytes`,
-		`"namespaces":{"selector":{"matchLabels":{"` + tooLong + `":"b"}}}`:                                         `spec.namespaces.selector.matchLabels: Too long: may not be more than 317 bytes`,
-		`"namespaces":{"selector":{"matchLabels":{"a":"` + tooLong + `"}}}`:                                         `spec.namespaces.selector.matchLabels[a]: Too long: may not be more than 317 bytes`,
-		`"namespaces":{"selector":{"matchExpressions":[{"key":"` + tooLong + `","operator":"Exists"}]}}`:            `spec.namespaces.selector.matchExpressions[0].key: Too long: may not be more than 317 bytes`,
-		`"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["` + tooLong + `"]}]}}`: `spec.namespaces.selector.matchExpressions[0].values: Too long: may not be more than 317 bytes`,
-		`"workloads":[{"apiVersion":"apps/v1","kind":"Deployment","name":"` + tooLong + `"}]`:                       `spec.workloads[0].name: Too long: may not be more than 317 bytes`,
-		`"vpaMetadata":{"annotations":{"` + tooLong + `":"c"}}`:                                                     `spec.vpaMetadata.annotations: Too long: may not be more than 317 bytes`,
-		`"vpaMetadata":{"labels":{"a":"` + tooLong + `"}}`:                                                          `spec.vpaMetadata.labels[a]: Too long: may not be more than 317 bytes`,
-		`"containers":{"exclude":["` + tooLong + `"]}`:                                                              `spec.containers.exclude: Too long: may not be more than 317 bytes`,
-		`"vpaMetadata":{"labels":{"a b":"c"}}`:                                                                      `spec.vpaMetadata.labels: Invalid value: "a b": must be a key such as example.com/owner: name part must consist of`,
-		`"vpaMetadata":{"labels":{"a":"b c"}}`:                                                                      `spec.vpaMetadata.labels[a]: Invalid value: "b c": a valid label must be`,
-		`"vpaMetadata":{"annotations":{"loadline.dev/recipe":"vpa"}}`:                                               `spec.vpaMetadata.annotations: Invalid value: "loadline.dev/recipe": must not begin with loadline.dev/, which is reserved for Loadline; set a recipe in spec.recipe`,
-		`"vpaMetadata":{"annotations":{"a":"` + strings.Repeat("x", 210000) + `"}}`:                                 `spec.vpaMetadata.annotations: Too long: may not be more than 204800 bytes`,
-		`"recipe":"loadline:cpu=trakcing"`:                                                                          `spec.recipe: Invalid value: "loadline:cpu=trakcing": `,
-		`"recipe":"magic"`:                                                                                          `spec.recipe: Invalid value: "magic": `,
-		`"containers":{"exclude":["Proxy"]}`:                                                                        `spec.containers.exclude: Invalid value: "Proxy": must be the name of a container: ` + label,
-		`"containers":{"exclude":[` + strings.Repeat(`"a",`, 100) + `"a"]}`:                                         `spec.containers.exclude: Too many: 101: must have at most 100 items`,
-		`"rollout":{"mode":"auto"}`:                                                                                 `spec.rollout.mode: Unsupported value: "auto": supported values: "Inherit", "Observe", "Recommend", "OneShot", "Canary", "Auto"`,
-		`"rollout":{"mode":"Canary"}`:                                                                               `spec.rollout.canary.percentage: Required value: must be the percentage of pods to change first in mode Canary, for example 10`,
-		`"rollout":{"mode":"Canary","canary":{"autoPromote":true}}`:                                                 `spec.rollout.canary.percentage: Required value: must be the percentage of pods to change first in mode Canary, for example 10`,
-		`"rollout":{"mode":"Canary","canary":{"percentage":0}}`:                                                     `spec.rollout.canary.percentage: Invalid value: 0: must be from 1 to 100`,
-		`"rollout":{"canary":{"percentage":101}}`:                                                                   `spec.rollout.canary.percentage: Invalid value: 101: must be from 1 to 100`,
-		`"rollout":{"canary":{"observationPeriod":"59s"}}`:                                                          `spec.rollout.canary.observationPeriod: Invalid value: "59s": must be at least 1m`,
-		`"rollout":{"method":"Recreate"}`:                                                                           `spec.rollout.method: Unsupported value: "Recreate": supported values: "InPlaceOnly", "InPlaceOrRecreate"`,
-		`"rollout":{"cooldown":"-1s"}`:                                                                              `spec.rollout.cooldown: Invalid value: "-1s": must not be negative; 0s: no pause`,
-		`"rollout":{"maxConcurrent":-1}`:                                                                            `spec.rollout.maxConcurrent: Invalid value: -1: must not be negative; 0: no limit`,
-		`"rollout":{"schedule":{"windows":[{"start":"22:00","end":"22:00"}]}}`:                                      `spec.rollout.schedule.windows[0].end: Invalid value: "22:00": must differ from start; for the whole day leave out windows`,
-		`"rollout":{"schedule":{"windows":[{"start":"9:00","end":"10:00"}]}}`:                                       `spec.rollout.schedule.windows[0].start: Invalid value: "9:00": must be a time of the day as HH:MM, from 00:00 to 23:59`,
-		`"rollout":{"schedule":{"windows":[{"start":"20:00","end":"24:00"}]}}`:                                      `spec.rollout.schedule.windows[0].end: Invalid value: "24:00": must be a time of the day as HH:MM, from 00:00 to 23:59`,
-		`"rollout":{"schedule":{"windows":[` + strings.Repeat(`{"start":"22:00","end":"23:00"},`, 32) + `{}]}}`:     `spec.rollout.schedule.windows: Too many: 33: must have at most 32 items`,
-		`"rollout":{"schedule":{"daysOfWeek":["Mon"]}}`:                                                             `spec.rollout.schedule.daysOfWeek[0]: Unsupported value: "Mon": supported values: "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"`,
-		`"rollout":{"schedule":{"timezone":"Europe/Atlantis"}}`:                                                     `spec.rollout.schedule.timezone: Invalid value: "Europe/Atlantis": must be the name of a zone of the IANA time zone database, for example Europe/Berlin or UTC`,
-		`"rollout":{"schedule":{"timezone":"Local"}}`:                                                               `spec.rollout.schedule.timezone: Invalid value: "Local": must be the name of a zone`,
-		`"rollout":{"schedule":{"timezone":""}}`:                                                                    `spec.rollout.schedule.timezone: Invalid value: "": must be the name of a zone`,
-		`"rollout":{"initialSizing":"On"}`:                                                                          `spec.rollout.initialSizing: Unsupported value: "On": supported values: "Off", "Target"`,
-		`"rollout":{"hpa":"Ignore"}`:                                                                                `spec.rollout.hpa: Unsupported value: "Ignore": supported values: "LeaveOut", "Proceed"`,
-		`"safety":{"observationPeriod":"30s"}`:                                                                      `spec.safety.observationPeriod: Invalid value: "30s": must be at least 1m`,
-		`"safety":{"restarts":0}`:                                                                                   `spec.safety.restarts: Invalid value: 0: must be at least 1; set autoRevert: false to disable reverts`,
-		`"safety":{"throttle":"50%"}`:                                                                               `spec.safety.throttle: Invalid value: "50%": must be a decimal from 0 to 1 in quotes, for example "0.5"; "0" switches it off`,
-		`"safety":{"pressure":"1.1"}`:                                                                               `spec.safety.pressure: Invalid value: "1.1": must be a decimal from 0 to 1 in quotes`,
-		`"sharing":{"mode":"Yes"}`:                                                                                  `spec.sharing.mode: Unsupported value: "Yes": supported values: "Off", "DryRun", "On"`,
-		`"sharing":{"resources":["gpu"]}`:                                                                           `spec.sharing.resources[0]: Unsupported value: "gpu": supported values: "cpu", "memory"`,
-		`"sharing":{"cpuLimit":"Drop"}`:                                                                             `spec.sharing.cpuLimit: Unsupported value: "Drop": supported values: "Keep", "Remove", "NodeAllocatable"`,
-		`"sharing":{"nodeAutoscaler":"On"}`:                                                                         `spec.sharing.nodeAutoscaler: Unsupported value: "On": supported values: "DryRun", "Accept"`,
+	for _, tc := range []struct{ name, fields, want string }{
+		{name: "priority of zero", fields: `"priority":0`, want: `spec.priority: Invalid value: 0: must be from 1 to 1000`},
+		{name: "priority above the maximum", fields: `"priority":1001`, want: `spec.priority: Invalid value: 1001: must be from 1 to 1000`},
+		{name: "empty recommender", fields: `"recommender":""`,
+			want: `spec.recommender: Invalid value: "": must be the --recommender-name of a recommender; leave it out for the one named ` +
+				`default`},
+		{name: "namespaces without names", fields: `"namespaces":{}`,
+			want: `spec.namespaces: Required value: must have names or a selector; names: ["*"] selects all namespaces`},
+		{name: "invalid namespace", fields: `"namespaces":{"names":["Shop"]}`,
+			want: `spec.namespaces.names: Invalid value: "Shop": must be the name of a namespace, or "*" for all: ` + label},
+		{name: "wildcard in exclude", fields: `"namespaces":{"names":["shop"],"exclude":["*"]}`,
+			want: `spec.namespaces.exclude: Invalid value: "*": must be the name of a namespace: ` + label},
+		{name: "unknown operator of a namespace selector",
+			fields: `"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"Is"}]}}`,
+			want: `spec.namespaces.selector.matchExpressions[0].operator: Invalid value: "Is": must be In, NotIn, Exists or ` +
+				`DoesNotExist`},
+		{name: "namespace selector without values", fields: `"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"In"}]}}`,
+			want: `spec.namespaces.selector.matchExpressions[0].values: Required value: must be specified when`},
+		{name: "invalid label value in a namespace selector", fields: `"namespaces":{"selector":{"matchLabels":{"a":"b c"}}}`,
+			want: `spec.namespaces.selector.matchLabels: Invalid value: "b c": a valid label must be`},
+		{name: "too many namespaces", fields: `"namespaces":{"names":[` + strings.Repeat(`"a",`, 999) + `"a"]}`,
+			want: `spec.namespaces.names: Too many: 1000: must have at most 256 items`},
+		{name: "no workload kinds", fields: `"workloads":[]`,
+			want: `spec.workloads: Required value: must have at least one kind, for example {apiVersion: apps/v1, kind: Deployment}`},
+		{name: "kind without an API version", fields: `"workloads":[{"kind":"Deployment"}]`,
+			want: `spec.workloads[0].apiVersion: Required value: must be the group and version of the kind, for example apps/v1`},
+		{name: "empty kind", fields: `"workloads":[{"apiVersion":"apps/v1","kind":""}]`,
+			want: `spec.workloads[0].kind: Required value: must be the kind of a workload, for example Deployment`},
+		{name: "Deployment of another API version", fields: `"workloads":[{"apiVersion":"v1","kind":"Deployment"}]`,
+			want: `spec.workloads[0].apiVersion: Invalid value: "v1": must be apps/v1 for kind Deployment; another kind of that name ` +
+				`needs a name`},
+		{name: "CronJob of another API version", fields: `"workloads":[{"apiVersion":"apps/v1","kind":"CronJob"}]`,
+			want: `spec.workloads[0].apiVersion: Invalid value: "apps/v1": must be batch/v1 for kind CronJob; another kind of that name ` +
+				`needs a name`},
+		{name: "custom kind without a name", fields: `"workloads":[{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout"}]`,
+			want: `spec.workloads[0].name: Required value: must name the workload: only Deployment, StatefulSet and DaemonSet of apps/v1 ` +
+				`and CronJob of batch/v1 can be selected without a name`},
+		{name: "custom kind with a selector",
+			fields: `"workloads":[{"apiVersion":"argoproj.io/v1alpha1","kind":"Rollout","name":"web","selector":{}}]`,
+			want:   `spec.workloads[0].selector: Forbidden: a Rollout is found by its name: leave out the selector`},
+		{name: "invalid workload name", fields: `"workloads":[{"apiVersion":"apps/v1","kind":"Deployment","name":"Web"}]`,
+			want: `spec.workloads[0].name: Invalid value: "Web": must be the name of a workload: a lowercase RFC 1123 subdomain`},
+		{name: "invalid label key in a workload selector",
+			fields: `"workloads":[{"apiVersion":"apps/v1","kind":"Deployment","selector":{"matchLabels":{"a b":"c"}}}]`,
+			want:   `spec.workloads[0].selector.matchLabels: Invalid value: "a b": name part must consist of`},
+		{name: "too many workload kinds", fields: `"workloads":[` + strings.Repeat(`{},`, 32) + `{}]`,
+			want: `spec.workloads: Too many: 33: must have at most 32 items`},
+		{name: "unknown value of vpas", fields: `"vpas":"Always"`,
+			want: `spec.vpas: Unsupported value: "Always": supported values: "IfMissing", "Never"`},
+		{name: "namespace too long", fields: `"namespaces":{"names":["` + tooLong + `"]}`,
+			want: `spec.namespaces.names: Too long: may not be more than 317 bytes`},
+		{name: "label key too long", fields: `"namespaces":{"selector":{"matchLabels":{"` + tooLong + `":"b"}}}`,
+			want: `spec.namespaces.selector.matchLabels: Too long: may not be more than 317 bytes`},
+		{name: "label value too long", fields: `"namespaces":{"selector":{"matchLabels":{"a":"` + tooLong + `"}}}`,
+			want: `spec.namespaces.selector.matchLabels[a]: Too long: may not be more than 317 bytes`},
+		{name: "key of an expression too long",
+			fields: `"namespaces":{"selector":{"matchExpressions":[{"key":"` + tooLong + `","operator":"Exists"}]}}`,
+			want:   `spec.namespaces.selector.matchExpressions[0].key: Too long: may not be more than 317 bytes`},
+		{name: "value of an expression too long",
+			fields: `"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"In","values":["` + tooLong + `"]}]}}`,
+			want:   `spec.namespaces.selector.matchExpressions[0].values: Too long: may not be more than 317 bytes`},
+		{name: "workload name too long", fields: `"workloads":[{"apiVersion":"apps/v1","kind":"Deployment","name":"` + tooLong + `"}]`,
+			want: `spec.workloads[0].name: Too long: may not be more than 317 bytes`},
+		{name: "annotation key too long", fields: `"vpaMetadata":{"annotations":{"` + tooLong + `":"c"}}`,
+			want: `spec.vpaMetadata.annotations: Too long: may not be more than 317 bytes`},
+		{name: "label of a VPA too long", fields: `"vpaMetadata":{"labels":{"a":"` + tooLong + `"}}`,
+			want: `spec.vpaMetadata.labels[a]: Too long: may not be more than 317 bytes`},
+		{name: "container name too long", fields: `"containers":{"exclude":["` + tooLong + `"]}`,
+			want: `spec.containers.exclude: Too long: may not be more than 317 bytes`},
+		{name: "invalid label key of VPAs", fields: `"vpaMetadata":{"labels":{"a b":"c"}}`,
+			want: `spec.vpaMetadata.labels: Invalid value: "a b": must be a key such as example.com/owner: name part must consist of`},
+		{name: "invalid label value of VPAs", fields: `"vpaMetadata":{"labels":{"a":"b c"}}`,
+			want: `spec.vpaMetadata.labels[a]: Invalid value: "b c": a valid label must be`},
+		{name: "reserved annotation", fields: `"vpaMetadata":{"annotations":{"loadline.dev/recipe":"vpa"}}`,
+			want: `spec.vpaMetadata.annotations: Invalid value: "loadline.dev/recipe": must not begin with loadline.dev/, which is ` +
+				`reserved for Loadline; set a recipe in spec.recipe`},
+		{name: "annotations too large", fields: `"vpaMetadata":{"annotations":{"a":"` + strings.Repeat("x", 210000) + `"}}`,
+			want: `spec.vpaMetadata.annotations: Too long: may not be more than 204800 bytes`},
+		{name: "unknown recipe setting", fields: `"recipe":"loadline:cpu=trakcing"`,
+			want: `spec.recipe: Invalid value: "loadline:cpu=trakcing": `},
+		{name: "unknown recipe", fields: `"recipe":"magic"`, want: `spec.recipe: Invalid value: "magic": `},
+		{name: "invalid container name", fields: `"containers":{"exclude":["Proxy"]}`,
+			want: `spec.containers.exclude: Invalid value: "Proxy": must be the name of a container: ` + label},
+		{name: "too many containers", fields: `"containers":{"exclude":[` + strings.Repeat(`"a",`, 100) + `"a"]}`,
+			want: `spec.containers.exclude: Too many: 101: must have at most 100 items`},
+		{name: "unknown rollout mode", fields: `"rollout":{"mode":"auto"}`,
+			want: `spec.rollout.mode: Unsupported value: "auto": supported values: "Inherit", "Observe", "Recommend", "OneShot", ` +
+				`"Canary", "Auto"`},
+		{name: "Canary without settings", fields: `"rollout":{"mode":"Canary"}`,
+			want: `spec.rollout.canary.percentage: Required value: must be the percentage of pods to change first in mode Canary, for ` +
+				`example 10`},
+		{name: "Canary without a percentage", fields: `"rollout":{"mode":"Canary","canary":{"autoPromote":true}}`,
+			want: `spec.rollout.canary.percentage: Required value: must be the percentage of pods to change first in mode Canary, for ` +
+				`example 10`},
+		{name: "canary of zero percent", fields: `"rollout":{"mode":"Canary","canary":{"percentage":0}}`,
+			want: `spec.rollout.canary.percentage: Invalid value: 0: must be from 1 to 100`},
+		{name: "canary above 100 percent", fields: `"rollout":{"canary":{"percentage":101}}`,
+			want: `spec.rollout.canary.percentage: Invalid value: 101: must be from 1 to 100`},
+		{name: "canary observation too short", fields: `"rollout":{"canary":{"observationPeriod":"59s"}}`,
+			want: `spec.rollout.canary.observationPeriod: Invalid value: "59s": must be at least 1m`},
+		{name: "unknown rollout method", fields: `"rollout":{"method":"Recreate"}`,
+			want: `spec.rollout.method: Unsupported value: "Recreate": supported values: "InPlaceOnly", "InPlaceOrRecreate"`},
+		{name: "negative cooldown", fields: `"rollout":{"cooldown":"-1s"}`,
+			want: `spec.rollout.cooldown: Invalid value: "-1s": must not be negative; 0s: no pause`},
+		{name: "negative concurrency", fields: `"rollout":{"maxConcurrent":-1}`,
+			want: `spec.rollout.maxConcurrent: Invalid value: -1: must not be negative; 0: no limit`},
+		{name: "empty window", fields: `"rollout":{"schedule":{"windows":[{"start":"22:00","end":"22:00"}]}}`,
+			want: `spec.rollout.schedule.windows[0].end: Invalid value: "22:00": must differ from start; for the whole day leave out ` +
+				`windows`},
+		{name: "window start without leading zero", fields: `"rollout":{"schedule":{"windows":[{"start":"9:00","end":"10:00"}]}}`,
+			want: `spec.rollout.schedule.windows[0].start: Invalid value: "9:00": must be a time of the day as HH:MM, from 00:00 to 23:59`},
+		{name: "window end past midnight", fields: `"rollout":{"schedule":{"windows":[{"start":"20:00","end":"24:00"}]}}`,
+			want: `spec.rollout.schedule.windows[0].end: Invalid value: "24:00": must be a time of the day as HH:MM, from 00:00 to 23:59`},
+		{name: "too many windows",
+			fields: `"rollout":{"schedule":{"windows":[` + strings.Repeat(`{"start":"22:00","end":"23:00"},`, 32) + `{}]}}`,
+			want:   `spec.rollout.schedule.windows: Too many: 33: must have at most 32 items`},
+		{name: "unknown day", fields: `"rollout":{"schedule":{"daysOfWeek":["Mon"]}}`,
+			want: `spec.rollout.schedule.daysOfWeek[0]: Unsupported value: "Mon": supported values: "Monday", "Tuesday", "Wednesday", ` +
+				`"Thursday", "Friday", "Saturday", "Sunday"`},
+		{name: "unknown timezone", fields: `"rollout":{"schedule":{"timezone":"Europe/Atlantis"}}`,
+			want: `spec.rollout.schedule.timezone: Invalid value: "Europe/Atlantis": must be the name of a zone of the IANA time zone ` +
+				`database, for example Europe/Berlin or UTC`},
+		{name: "local timezone", fields: `"rollout":{"schedule":{"timezone":"Local"}}`,
+			want: `spec.rollout.schedule.timezone: Invalid value: "Local": must be the name of a zone`},
+		{name: "empty timezone", fields: `"rollout":{"schedule":{"timezone":""}}`,
+			want: `spec.rollout.schedule.timezone: Invalid value: "": must be the name of a zone`},
+		{name: "unknown initial sizing", fields: `"rollout":{"initialSizing":"On"}`,
+			want: `spec.rollout.initialSizing: Unsupported value: "On": supported values: "Off", "Target"`},
+		{name: "unknown HPA handling", fields: `"rollout":{"hpa":"Ignore"}`,
+			want: `spec.rollout.hpa: Unsupported value: "Ignore": supported values: "LeaveOut", "Proceed"`},
+		{name: "safety observation too short", fields: `"safety":{"observationPeriod":"30s"}`,
+			want: `spec.safety.observationPeriod: Invalid value: "30s": must be at least 1m`},
+		{name: "restarts of zero", fields: `"safety":{"restarts":0}`,
+			want: `spec.safety.restarts: Invalid value: 0: must be at least 1; set autoRevert: false to disable reverts`},
+		{name: "throttle is a percentage", fields: `"safety":{"throttle":"50%"}`,
+			want: `spec.safety.throttle: Invalid value: "50%": must be a decimal from 0 to 1 in quotes, for example "0.5"; "0" switches ` +
+				`it off`},
+		{name: "pressure above one", fields: `"safety":{"pressure":"1.1"}`,
+			want: `spec.safety.pressure: Invalid value: "1.1": must be a decimal from 0 to 1 in quotes`},
+		{name: "unknown sharing mode", fields: `"sharing":{"mode":"Yes"}`,
+			want: `spec.sharing.mode: Unsupported value: "Yes": supported values: "Off", "DryRun", "On"`},
+		{name: "unknown shared resource", fields: `"sharing":{"resources":["gpu"]}`,
+			want: `spec.sharing.resources[0]: Unsupported value: "gpu": supported values: "cpu", "memory"`},
+		{name: "unknown CPU limit", fields: `"sharing":{"cpuLimit":"Drop"}`,
+			want: `spec.sharing.cpuLimit: Unsupported value: "Drop": supported values: "Keep", "Remove", "NodeAllocatable"`},
+		{name: "unknown node autoscaler handling", fields: `"sharing":{"nodeAutoscaler":"On"}`,
+			want: `spec.sharing.nodeAutoscaler: Unsupported value: "On": supported values: "DryRun", "Accept"`},
 	} {
-		problems, _ := CheckPolicy(sizing(t, fields))
-		require.Len(t, problems, 1, fields)
-		require.True(t, strings.HasPrefix(problems[0].Error(), want), "%s\n got %s\nwant %s", fields, problems[0], want)
+		t.Run(tc.name, func(t *testing.T) {
+			problems, _ := CheckPolicy(sizing(t, tc.fields))
+			require.Len(t, problems, 1)
+			require.True(t, strings.HasPrefix(problems[0].Error(), tc.want), "got %s\nwant %s", problems[0], tc.want)
+		})
 	}
 }
 
@@ -131,19 +214,30 @@ func TestCheckPolicy_AcceptsValidPolicies(t *testing.T) {
 }
 
 func TestCheckPolicy_WarnsOfLikelyMistakes(t *testing.T) {
-	for fields, want := range map[string]string{
-		`"namespaces":{"names":["*"]}`:                                       `spec.namespaces.names: "*" selects every namespace except kube-system, kube-public, kube-node-lease and the namespace of Loadline: add namespaces that must not change to exclude`,
-		`"namespaces":{"names":["a","b"],"exclude":["b","a"]}`:               `spec.namespaces: no namespace is selected: exclude contains all of names`,
-		`"sharing":{"mode":"DryRun"}`:                                        `spec.sharing.mode: sharing requires a recipe with sharing support, and spec.recipe names none: only VPAs with the annotation loadline.dev/recipe share`,
-		`"sharing":{"mode":"DryRun"},"recipe":"loadline:cpu=tracking"`:       `spec.sharing.mode: pods with the recipe "loadline:cpu=tracking" do not share: use a recipe with sharing support, such as cruisekube`,
-		`"namespaces":{"names":["*","a"]},"rollout":{"mode":"Inherit"}`:      `spec.namespaces.names: "*" selects every namespace except`,
-		`"namespaces":{"names":["a"],"exclude":["a"]},"recommender":"night"`: `spec.namespaces: no namespace is selected`,
+	for _, tc := range []struct{ name, fields, want string }{
+		{name: "all namespaces", fields: `"namespaces":{"names":["*"]}`,
+			want: `spec.namespaces.names: "*" selects every namespace except kube-system, kube-public, kube-node-lease and the namespace ` +
+				`of Loadline: add namespaces that must not change to exclude`},
+		{name: "all names excluded", fields: `"namespaces":{"names":["a","b"],"exclude":["b","a"]}`,
+			want: `spec.namespaces: no namespace is selected: exclude contains all of names`},
+		{name: "sharing without a recipe", fields: `"sharing":{"mode":"DryRun"}`,
+			want: `spec.sharing.mode: sharing requires a recipe with sharing support, and spec.recipe names none: only VPAs with the ` +
+				`annotation loadline.dev/recipe share`},
+		{name: "sharing with a recipe that does not share", fields: `"sharing":{"mode":"DryRun"},"recipe":"loadline:cpu=tracking"`,
+			want: `spec.sharing.mode: pods with the recipe "loadline:cpu=tracking" do not share: use a recipe with sharing support, such ` +
+				`as cruisekube`},
+		{name: "all namespaces in mode Inherit", fields: `"namespaces":{"names":["*","a"]},"rollout":{"mode":"Inherit"}`,
+			want: `spec.namespaces.names: "*" selects every namespace except`},
+		{name: "all names excluded with a recommender", fields: `"namespaces":{"names":["a"],"exclude":["a"]},"recommender":"night"`,
+			want: `spec.namespaces: no namespace is selected`},
 	} {
-		problems, warnings := CheckPolicy(sizing(t, fields))
-		require.Empty(t, problems, fields)
-		require.Len(t, warnings, 1, fields)
-		require.True(t, strings.HasPrefix(warnings[0], want), "%s: %s", fields, warnings[0])
-		require.LessOrEqual(t, len(warnings[0]), 256, "clients show no more")
+		t.Run(tc.name, func(t *testing.T) {
+			problems, warnings := CheckPolicy(sizing(t, tc.fields))
+			require.Empty(t, problems)
+			require.Len(t, warnings, 1)
+			require.True(t, strings.HasPrefix(warnings[0], tc.want), warnings[0])
+			require.LessOrEqual(t, len(warnings[0]), 256, "clients show no more")
+		})
 	}
 	_, warnings := CheckPolicy(sizing(t, `"namespaces":{"names":["a"],"exclude":["a"],"selector":{}}`))
 	require.Empty(t, warnings, "the selector selects some")
@@ -201,22 +295,37 @@ func TestCheckPolicy_RefusesInvalidMetadataOfGeneratedVPAs(t *testing.T) {
 
 func TestPolicy_ReadsSharing(t *testing.T) {
 	cpu, memory := [resources.Kinds]bool{resources.CPU: true}, [resources.Kinds]bool{resources.Memory: true}
-	for fields, want := range map[string]fleet.Sharing{
-		``:                            {},
-		`"sharing":{}`:                {Kinds: cpu},
-		`"sharing":{"mode":"Off"}`:    {Kinds: cpu},
-		`"sharing":{"mode":"DryRun"}`: {Mode: fleet.SharingDryRun, Kinds: cpu},
-		`"sharing":{"mode":"On","evict":true},"rollout":{"mode":"Auto"}`:     {Mode: fleet.SharingOn, Kinds: cpu}, // in place only
-		`"sharing":{"mode":"DryRun","evict":true},"rollout":{"mode":"Auto"}`: {Mode: fleet.SharingDryRun, Kinds: cpu, Evict: true},
-		`"rollout":{"mode":"Auto","method":"InPlaceOrRecreate"},"sharing":{"mode":"On","resources":["memory"],"evict":true,"cpuLimit":"NodeAllocatable","nodeAutoscaler":"Accept"}`: {
-			Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: sharing.NodeLimit, AcceptsNodeAutoscaler: true},
-		`"sharing":{"mode":"On","resources":["memory","cpu"],"evict":false,"cpuLimit":"Remove","nodeAutoscaler":"DryRun"}`: {
-			Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{true, true}, CPULimit: sharing.RemoveLimit},
-		`"sharing":{"cpuLimit":"Keep"}`:                                 {Kinds: cpu, CPULimit: sharing.KeepLimit},
-		`"sharing":{"maxEvictionRanking":"high","userVPAs":"Override"}`: {Kinds: cpu, MaxRank: new(sharing.High)},
-		`"sharing":{"mode":"On","userVPAs":"Restrict"}`:                 {Mode: fleet.SharingOn, Kinds: cpu, RestrictsUserVPAs: true},
+	for _, tc := range []struct {
+		name   string
+		fields string
+		want   fleet.Sharing
+	}{
+		{name: "no sharing", want: fleet.Sharing{}},
+		{name: "defaults", fields: `"sharing":{}`, want: fleet.Sharing{Kinds: cpu}},
+		{name: "mode Off", fields: `"sharing":{"mode":"Off"}`, want: fleet.Sharing{Kinds: cpu}},
+		{name: "mode DryRun", fields: `"sharing":{"mode":"DryRun"}`, want: fleet.Sharing{Mode: fleet.SharingDryRun, Kinds: cpu}},
+		{name: "evictions with rollouts in place", fields: `"sharing":{"mode":"On","evict":true},"rollout":{"mode":"Auto"}`,
+			want: fleet.Sharing{Mode: fleet.SharingOn, Kinds: cpu}}, // in place only
+		{name: "evictions in dry run", fields: `"sharing":{"mode":"DryRun","evict":true},"rollout":{"mode":"Auto"}`,
+			want: fleet.Sharing{Mode: fleet.SharingDryRun, Kinds: cpu, Evict: true}},
+		{name: "all fields for memory",
+			fields: `"rollout":{"mode":"Auto","method":"InPlaceOrRecreate"},"sharing":{"mode":"On","resources":["memory"],` +
+				`"evict":true,"cpuLimit":"NodeAllocatable","nodeAutoscaler":"Accept"}`,
+			want: fleet.Sharing{
+				Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: sharing.NodeLimit, AcceptsNodeAutoscaler: true}},
+		{name: "CPU and memory",
+			fields: `"sharing":{"mode":"On","resources":["memory","cpu"],"evict":false,"cpuLimit":"Remove","nodeAutoscaler":"DryRun"}`,
+			want: fleet.Sharing{
+				Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{true, true}, CPULimit: sharing.RemoveLimit}},
+		{name: "kept CPU limit", fields: `"sharing":{"cpuLimit":"Keep"}`, want: fleet.Sharing{Kinds: cpu, CPULimit: sharing.KeepLimit}},
+		{name: "maximum eviction ranking", fields: `"sharing":{"maxEvictionRanking":"high","userVPAs":"Override"}`,
+			want: fleet.Sharing{Kinds: cpu, MaxRank: new(sharing.High)}},
+		{name: "restricted user VPAs", fields: `"sharing":{"mode":"On","userVPAs":"Restrict"}`,
+			want: fleet.Sharing{Mode: fleet.SharingOn, Kinds: cpu, RestrictsUserVPAs: true}},
 	} {
-		require.Equal(t, want, Policy(sizing(t, fields)).Sharing, fields)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, Policy(sizing(t, tc.fields)).Sharing)
+		})
 	}
 }
 

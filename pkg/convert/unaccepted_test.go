@@ -37,22 +37,28 @@ func TestAdmitted_AcceptsPodsThatFit(t *testing.T) {
 	cpu := func(uid string, takes resources.Amount) Arrival {
 		return Arrival{UID: types.UID(uid), Requests: resources.List{}.With(resources.CPU, takes)}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name     string
 		left     resources.Amount
 		arrivals []Arrival
 		want     []string
 	}{
-		"all fit":                      {300, []Arrival{cpu("b", 100), cpu("a", 200)}, []string{"a", "b"}},
-		"one after the other":          {300, []Arrival{cpu("c", 100), cpu("a", 200), cpu("b", 200)}, []string{"a", "c"}},
-		"larger than the node":         {300, []Arrival{cpu("a", 9000), cpu("b", 300)}, []string{"b"}},
-		"nothing is left":              {-50, []Arrival{cpu("a", 1), cpu("b", 0)}, []string{"b"}},
-		"as one order, so another one": {300, []Arrival{cpu("b", 200), cpu("a", 200)}, []string{"a"}},
+		{name: "all pods fit", left: 300, arrivals: []Arrival{cpu("b", 100), cpu("a", 200)}, want: []string{"a", "b"}},
+		{
+			name: "smaller pod after one that does not fit", left: 300, arrivals: []Arrival{cpu("c", 100), cpu("a", 200), cpu("b", 200)},
+			want: []string{"a", "c"},
+		},
+		{name: "pod larger than the node", left: 300, arrivals: []Arrival{cpu("a", 9000), cpu("b", 300)}, want: []string{"b"}},
+		{name: "no CPU left", left: -50, arrivals: []Arrival{cpu("a", 1), cpu("b", 0)}, want: []string{"b"}},
+		{name: "order of arrivals does not matter", left: 300, arrivals: []Arrival{cpu("b", 200), cpu("a", 200)}, want: []string{"a"}},
 	} {
-		var got []string
-		for _, a := range Admitted(resources.List{}.With(resources.CPU, c.left), c.arrivals) {
-			got = append(got, string(a.UID))
-		}
-		require.Equal(t, c.want, got, name)
+		t.Run(tc.name, func(t *testing.T) {
+			var got []string
+			for _, a := range Admitted(resources.List{}.With(resources.CPU, tc.left), tc.arrivals) {
+				got = append(got, string(a.UID))
+			}
+			require.Equal(t, tc.want, got)
+		})
 	}
 	old := cpu("b", 200)
 	old.Created = old.Created.Add(-time.Hour)

@@ -90,44 +90,54 @@ func TestNamespaces_WarnsOfBlanks(t *testing.T) {
 }
 
 func TestGates_ParseFeatureGates(t *testing.T) {
-	for args, want := range map[string]Gates{
-		"":                                   {},
-		"PerVPAConfig=true":                  {PerVPAConfig: true},
-		"CPUStartupBoost=true, InPlace=true": {CPUStartupBoost: true, InPlace: true},
-		"AllAlpha=true":                      {true, true, true},
-		"AllAlpha=true,InPlace=false":        {true, true, false},
-		"AllBeta=true":                       {},
-		"InPlace=1,,":                        {InPlace: true},
+	for _, tc := range []struct {
+		name  string
+		gates string
+		want  Gates
+	}{
+		{name: "none", want: Gates{}},
+		{name: "one gate", gates: "PerVPAConfig=true", want: Gates{PerVPAConfig: true}},
+		{name: "two gates", gates: "CPUStartupBoost=true, InPlace=true", want: Gates{CPUStartupBoost: true, InPlace: true}},
+		{name: "all alpha gates", gates: "AllAlpha=true", want: Gates{true, true, true}},
+		{name: "all alpha gates but one", gates: "AllAlpha=true,InPlace=false", want: Gates{true, true, false}},
+		{name: "all beta gates", gates: "AllBeta=true", want: Gates{}},
+		{name: "number and empty items", gates: "InPlace=1,,", want: Gates{InPlace: true}},
 	} {
-		c, err := parse("--feature-gates=" + args)
-		require.NoError(t, err, args)
-		require.Equal(t, want, c.Gates, args)
+		t.Run(tc.name, func(t *testing.T) {
+			c, err := parse("--feature-gates=" + tc.gates)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, c.Gates)
+		})
 	}
 	c, err := parse("--feature-gates=InPlace=false", "--feature-gates=AllAlpha=true")
 	require.NoError(t, err)
 	require.Equal(t, Gates{PerVPAConfig: true, CPUStartupBoost: true}, c.Gates, "several flags add up")
-	for args, want := range map[string]string{
-		"InPlaceOrRecreate=true": "removed with VPA 1.7",
-		"Nonsense=true":          "unknown gate Nonsense; known are PerVPAConfig",
-		"InPlace":                "want InPlace=true or InPlace=false",
-		"InPlace=maybe":          "want InPlace=true or InPlace=false",
+	for _, tc := range []struct{ name, gates, want string }{
+		{name: "removed gate", gates: "InPlaceOrRecreate=true", want: "removed with VPA 1.7"},
+		{name: "unknown gate", gates: "Nonsense=true", want: "unknown gate Nonsense; known are PerVPAConfig"},
+		{name: "no value", gates: "InPlace", want: "want InPlace=true or InPlace=false"},
+		{name: "invalid value", gates: "InPlace=maybe", want: "want InPlace=true or InPlace=false"},
 	} {
-		_, err := parse("--feature-gates=" + args)
-		require.ErrorContains(t, err, want)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := parse("--feature-gates=" + tc.gates)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 }
 
 func TestLogging_RejectsInvalidFlags(t *testing.T) {
-	for arg, want := range map[string]string{
-		"--v=much":                  "want a number",
-		"--stderrthreshold=LOUD":    "want INFO, WARNING",
-		"--vmodule=loop":            "want pattern=N",
-		"--log-backtrace-at=loop:4": "want file.go:line",
-		"--logtostderr=perhaps":     "invalid syntax",
-		"--log-file-max-size=-1":    "invalid syntax",
+	for _, tc := range []struct{ name, arg, want string }{
+		{name: "verbosity", arg: "--v=much", want: "want a number"},
+		{name: "threshold", arg: "--stderrthreshold=LOUD", want: "want INFO, WARNING"},
+		{name: "module pattern", arg: "--vmodule=loop", want: "want pattern=N"},
+		{name: "backtrace location", arg: "--log-backtrace-at=loop:4", want: "want file.go:line"},
+		{name: "log to stderr", arg: "--logtostderr=perhaps", want: "invalid syntax"},
+		{name: "maximum file size", arg: "--log-file-max-size=-1", want: "invalid syntax"},
 	} {
-		_, err := parse(arg)
-		require.ErrorContains(t, err, want, arg)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := parse(tc.arg)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 }
 

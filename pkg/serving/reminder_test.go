@@ -16,15 +16,15 @@ func TestReminder_DueOnChangeAndPeriodically(t *testing.T) {
 		due     bool
 		lasted  time.Duration
 	}{
-		{0, "", false, 0},
-		{1, "a", true, 0},
-		{2, "a", false, time.Minute},
-		{5, "b", true, 4 * time.Minute},
-		{14, "b", false, 13 * time.Minute},
-		{15, "b", true, 14 * time.Minute},
-		{16, "", true, 15 * time.Minute},
-		{17, "", false, 0},
-		{18, "b", true, 0},
+		{minute: 0, problem: "", due: false, lasted: 0},
+		{minute: 1, problem: "a", due: true, lasted: 0},
+		{minute: 2, problem: "a", due: false, lasted: time.Minute},
+		{minute: 5, problem: "b", due: true, lasted: 4 * time.Minute},
+		{minute: 14, problem: "b", due: false, lasted: 13 * time.Minute},
+		{minute: 15, problem: "b", due: true, lasted: 14 * time.Minute},
+		{minute: 16, problem: "", due: true, lasted: 15 * time.Minute},
+		{minute: 17, problem: "", due: false, lasted: 0},
+		{minute: 18, problem: "b", due: true, lasted: 0},
 	} {
 		due, lasted := r.Due(c.problem, begin.Add(time.Duration(c.minute)*time.Minute))
 		require.Equal(t, c.due, due, c)

@@ -64,23 +64,25 @@ func TestServer_ServesProfilesOnlyIfEnabled(t *testing.T) {
 	code, _ := get(t, serve(t, false, fine), "/debug/pprof/")
 	require.Equal(t, http.StatusNotFound, code)
 	s := serve(t, true, fine)
-	for path, says := range map[string]string{
-		"/debug/pprof/":                        "goroutine?debug=1",
-		"/debug/pprof/cmdline":                 "serving.test",
-		"/debug/pprof/goroutine?debug=1":       "goroutine profile:",
-		"/debug/pprof/heap?gc=1":               "\x1f\x8b",
-		"/debug/pprof/profile?seconds=1":       "\x1f\x8b",
-		"/debug/pprof/trace?seconds=0.05":      "go 1.",
-		"/debug/pprof/symbol?0x1+notanaddress": "num_symbols: 1",
-		"/debug/pprof/no-such-profile":         "Unknown profile",
+	for _, tc := range []struct{ name, path, want string }{
+		{name: "index", path: "/debug/pprof/", want: "goroutine?debug=1"},
+		{name: "command line", path: "/debug/pprof/cmdline", want: "serving.test"},
+		{name: "goroutines", path: "/debug/pprof/goroutine?debug=1", want: "goroutine profile:"},
+		{name: "heap", path: "/debug/pprof/heap?gc=1", want: "\x1f\x8b"},
+		{name: "CPU", path: "/debug/pprof/profile?seconds=1", want: "\x1f\x8b"},
+		{name: "trace", path: "/debug/pprof/trace?seconds=0.05", want: "go 1."},
+		{name: "symbol", path: "/debug/pprof/symbol?0x1+notanaddress", want: "num_symbols: 1"},
+		{name: "unknown profile", path: "/debug/pprof/no-such-profile", want: "Unknown profile"},
 	} {
-		code, body := get(t, s, path)
-		if strings.Contains(path, "no-such") {
-			require.Equal(t, http.StatusNotFound, code, path)
-		} else {
-			require.Equal(t, http.StatusOK, code, path)
-		}
-		require.Contains(t, body, says, path)
+		t.Run(tc.name, func(t *testing.T) {
+			code, body := get(t, s, tc.path)
+			if strings.Contains(tc.path, "no-such") {
+				require.Equal(t, http.StatusNotFound, code)
+			} else {
+				require.Equal(t, http.StatusOK, code)
+			}
+			require.Contains(t, body, tc.want)
+		})
 	}
 }
 

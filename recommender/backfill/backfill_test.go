@@ -332,35 +332,44 @@ func TestRun_RefusesClustersWithoutRunningPods(t *testing.T) {
 }
 
 func TestPlan_SameStepReadsSamePoints(t *testing.T) {
-	for _, c := range []struct{ length, step time.Duration }{
-		{8 * 24 * time.Hour, time.Hour}, {time.Hour, 7 * time.Minute}, {time.Minute, time.Hour}, {72 * time.Hour, 36 * time.Hour}, {30 * time.Hour, time.Second},
+	for _, tc := range []struct {
+		name         string
+		length, step time.Duration
+	}{
+		{name: "8 days in hours", length: 8 * 24 * time.Hour, step: time.Hour},
+		{name: "step that does not divide the length", length: time.Hour, step: 7 * time.Minute},
+		{name: "step longer than the history", length: time.Minute, step: time.Hour},
+		{name: "two steps", length: 72 * time.Hour, step: 36 * time.Hour},
+		{name: "more steps than one query returns", length: 30 * time.Hour, step: time.Second},
 	} {
-		begin := now().Truncate(c.step)
-		points := func(at time.Time) (found []time.Time) {
-			for _, chunk := range plan(at, c.length, c.step) {
-				require.LessOrEqual(t, chunk.Count, prometheus.MaxTimes)
-				for i := range chunk.Count {
-					if chunk.kind == resources.CPU {
-						found = append(found, chunk.At(i))
+		t.Run(tc.name, func(t *testing.T) {
+			begin := now().Truncate(tc.step)
+			points := func(at time.Time) (found []time.Time) {
+				for _, chunk := range plan(at, tc.length, tc.step) {
+					require.LessOrEqual(t, chunk.Count, prometheus.MaxTimes)
+					for i := range chunk.Count {
+						if chunk.kind == resources.CPU {
+							found = append(found, chunk.At(i))
+						}
 					}
 				}
+				return found
 			}
-			return found
-		}
-		want := points(begin)
-		require.Equal(t, begin, want[len(want)-1])
-		require.Equal(t, begin.Add(-c.length.Truncate(c.step)), want[0])
-		for i := range want[1:] {
-			require.Equal(t, c.step, want[i+1].Sub(want[i]))
-		}
-		for _, later := range []time.Duration{300 * time.Millisecond, c.step / 3, c.step - time.Millisecond} {
-			at := begin.Add(later)
-			got := points(at)
-			require.Equal(t, want, got[:len(want)], "%s later", later)
-			if at = at.Truncate(time.Second); at.After(begin) {
-				require.Equal(t, []time.Time{at}, got[len(want):], "the usage since the last whole step")
+			want := points(begin)
+			require.Equal(t, begin, want[len(want)-1])
+			require.Equal(t, begin.Add(-tc.length.Truncate(tc.step)), want[0])
+			for i := range want[1:] {
+				require.Equal(t, tc.step, want[i+1].Sub(want[i]))
 			}
-		}
+			for _, later := range []time.Duration{300 * time.Millisecond, tc.step / 3, tc.step - time.Millisecond} {
+				at := begin.Add(later)
+				got := points(at)
+				require.Equal(t, want, got[:len(want)], "%s later", later)
+				if at = at.Truncate(time.Second); at.After(begin) {
+					require.Equal(t, []time.Time{at}, got[len(want):], "the usage since the last whole step")
+				}
+			}
+		})
 	}
 }
 

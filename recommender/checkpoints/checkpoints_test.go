@@ -251,21 +251,29 @@ func TestCollect_DropsStateOfDeletedCheckpoints(t *testing.T) {
 }
 
 func TestSave_KeepsForeignAnnotations(t *testing.T) {
-	for name, cached := range map[string]bool{"the cache knows": true, "the cache is behind": false} {
-		stored := object("web", "a", 1)
-		stored.Annotations = map[string]string{"foreign": "stays"}
-		b := newFixture()
-		require.NoError(t, b.client.Tracker().Add(stored))
-		if cached {
-			trimmed, err := checkpoint.Trim(stored)
-			require.NoError(t, err)
-			require.NoError(t, b.cache.Add(trimmed))
-		}
-		require.NoError(t, b.save(t, now(), b.setContents("web", map[string]checkpoint.Content{"a": content(9)})).Err, name)
-		got := b.stored(t, "web-a")
-		require.Equal(t, "stays", got.Annotations["foreign"], name)
-		require.Contains(t, got.Annotations, checkpoint.OpenWindows, name)
-		require.Equal(t, 9, got.Status.TotalSamplesCount, name)
+	for _, tc := range []struct {
+		name   string
+		cached bool
+	}{
+		{name: "cached checkpoint", cached: true},
+		{name: "checkpoint not in the cache"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			stored := object("web", "a", 1)
+			stored.Annotations = map[string]string{"foreign": "stays"}
+			b := newFixture()
+			require.NoError(t, b.client.Tracker().Add(stored))
+			if tc.cached {
+				trimmed, err := checkpoint.Trim(stored)
+				require.NoError(t, err)
+				require.NoError(t, b.cache.Add(trimmed))
+			}
+			require.NoError(t, b.save(t, now(), b.setContents("web", map[string]checkpoint.Content{"a": content(9)})).Err)
+			got := b.stored(t, "web-a")
+			require.Equal(t, "stays", got.Annotations["foreign"])
+			require.Contains(t, got.Annotations, checkpoint.OpenWindows)
+			require.Equal(t, 9, got.Status.TotalSamplesCount)
+		})
 	}
 }
 

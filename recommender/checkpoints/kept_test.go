@@ -253,16 +253,19 @@ func TestMaintainer_RateLimitsRepeatedErrors(t *testing.T) {
 		problems int
 		said     int
 	}{
-		{0, many(3), 3, 1},
-		{time.Minute, many(3), 3, 1},
-		{2 * time.Minute, errors.Join(errors.New("problem 02"), errors.New("problem 00"), errors.New("problem 01")), 3, 1},
-		{3 * time.Minute, many(4), 4, 2},
-		{13*time.Minute - time.Second, many(4), 4, 2},
-		{13 * time.Minute, many(4), 4, 3},
-		{14 * time.Minute, nil, 0, 3},
-		{15 * time.Minute, many(4), 4, 4},
-		{16 * time.Minute, many(10), 10, 5},
-		{17 * time.Minute, many(11), 11, 5}, // only ten are printed
+		{after: 0, err: many(3), problems: 3, said: 1},
+		{after: time.Minute, err: many(3), problems: 3, said: 1},
+		{
+			after: 2 * time.Minute, problems: 3, said: 1,
+			err: errors.Join(errors.New("problem 02"), errors.New("problem 00"), errors.New("problem 01")),
+		},
+		{after: 3 * time.Minute, err: many(4), problems: 4, said: 2},
+		{after: 13*time.Minute - time.Second, err: many(4), problems: 4, said: 2},
+		{after: 13 * time.Minute, err: many(4), problems: 4, said: 3},
+		{after: 14 * time.Minute, err: nil, problems: 0, said: 3},
+		{after: 15 * time.Minute, err: many(4), problems: 4, said: 4},
+		{after: 16 * time.Minute, err: many(10), problems: 10, said: 5},
+		{after: 17 * time.Minute, err: many(11), problems: 11, said: 5}, // only ten are printed
 	} {
 		require.Equal(t, step.problems, note(step.after, step.err), i)
 		require.Equal(t, step.said, strings.Count(text.String(), "\n"), i)

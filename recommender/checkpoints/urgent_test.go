@@ -101,17 +101,21 @@ func TestMaintainer_SavesRemainingScope(t *testing.T) {
 // The share grows after two intervals.
 func TestTimeShare_LimitsDeferrableSaves(t *testing.T) {
 	s := NewSaver(Config{Interval: 10 * time.Minute})
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name   string
 		waited time.Duration
 		scope  Scope
 		want   time.Duration
 	}{
-		{time.Minute, Due, 2250 * time.Millisecond},
-		{19 * time.Minute, Due, 2250 * time.Millisecond},
-		{20 * time.Minute, Due, 45 * time.Second},
-		{time.Minute, All, 45 * time.Second},
+		{name: "shortly after the last save", waited: time.Minute, scope: Due, want: 2250 * time.Millisecond},
+		{name: "before two intervals", waited: 19 * time.Minute, scope: Due, want: 2250 * time.Millisecond},
+		{name: "after two intervals", waited: 20 * time.Minute, scope: Due, want: 45 * time.Second},
+		{name: "all checkpoints", waited: time.Minute, scope: All, want: 45 * time.Second},
 	} {
-		require.Equal(t, c.want, s.timeShare(45*time.Second, &model.VPA{Saved: model.Saved{LastTried: now().Add(-c.waited)}}, c.scope, now()), c)
+		t.Run(tc.name, func(t *testing.T) {
+			vpa := &model.VPA{Saved: model.Saved{LastTried: now().Add(-tc.waited)}}
+			require.Equal(t, tc.want, s.timeShare(45*time.Second, vpa, tc.scope, now()))
+		})
 	}
 }
 

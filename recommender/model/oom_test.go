@@ -25,7 +25,10 @@ type vectorOOM struct {
 func simplify(ooms []usage.OOM) []vectorOOM {
 	list := []vectorOOM{}
 	for _, o := range ooms {
-		list = append(list, vectorOOM{o.Container.Namespace, o.Container.Pod, o.Container.Container, int64(o.Memory), o.At.UTC()})
+		list = append(list, vectorOOM{
+			Namespace: o.Container.Namespace, Pod: o.Container.Pod, Container: o.Container.Container,
+			MemoryBytes: int64(o.Memory), Timestamp: o.At.UTC(),
+		})
 	}
 	return list
 }
@@ -87,17 +90,22 @@ func TestEvictionOOMs_IgnoresInvalidEvents(t *testing.T) {
 		return e
 	}
 	require.Len(t, EvictionOOMs(event(func(*corev1.Event) {})), 1)
-	for name, change := range map[string]func(*corev1.Event){
-		"other reason":      func(e *corev1.Event) { e.Reason = "Killing" },
-		"not a pod":         func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" },
-		"no annotations":    func(e *corev1.Event) { e.Annotations = nil },
-		"different lengths": func(e *corev1.Event) { e.Annotations[offendingContainersAnnotation] = "a,b" },
-		"other resource":    func(e *corev1.Event) { e.Annotations[starvedResourceAnnotation] = "ephemeral-storage" },
-		"no quantity":       func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "much" },
-		"negative":          func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "-5Mi" },
-		"endless":           func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "1e-2147483647" },
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Event)
+	}{
+		{name: "other reason", change: func(e *corev1.Event) { e.Reason = "Killing" }},
+		{name: "not a pod", change: func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" }},
+		{name: "no annotations", change: func(e *corev1.Event) { e.Annotations = nil }},
+		{name: "different lengths", change: func(e *corev1.Event) { e.Annotations[offendingContainersAnnotation] = "a,b" }},
+		{name: "other resource", change: func(e *corev1.Event) { e.Annotations[starvedResourceAnnotation] = "ephemeral-storage" }},
+		{name: "no quantity", change: func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "much" }},
+		{name: "negative", change: func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "-5Mi" }},
+		{name: "endless", change: func(e *corev1.Event) { e.Annotations[offendingUsageAnnotation] = "1e-2147483647" }},
 	} {
-		require.Empty(t, EvictionOOMs(event(change)), name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Empty(t, EvictionOOMs(event(tc.change)))
+		})
 	}
 }
 
@@ -137,38 +145,41 @@ func podStages() map[string]*corev1.Pod {
 }
 
 func TestPodOOMs_FindsNewTerminations(t *testing.T) {
-	for _, c := range []struct {
-		older, newer string
-		limits       []int64 // of each kill, Mi
+	for _, tc := range []struct {
+		name, older, newer string
+		limits             []int64 // of each kill, Mi
 	}{
-		{"running", "ended", []int64{200}},
-		{"running", "waiting", []int64{200}}, // the reference misses these two
-		{"waiting", "restarted", nil},
-		{"running", "restarted", []int64{200}},
-		{"running", "resized", []int64{200}},
-		{"ended", "waiting", nil},
-		{"ended", "restarted", nil},
-		{"restarted", "ended again", []int64{400}},
-		{"ended", "ended again", []int64{400}},
-		{"waiting", "waiting again", []int64{200}},
-		{"resized", "waiting again", []int64{400}},
-		{"running", "both at once", []int64{200, 200}},
-		{"running", "an old kubelet", nil},
-		{"", "running", nil},
-		{"", "ended", []int64{200}},
-		{"", "both at once", []int64{200, 200}},
-		{"", "an old kubelet", nil},
+		// The reference misses the first two kills.
+		{name: "kill seen at the end", older: "running", newer: "ended", limits: []int64{200}},
+		{name: "kill seen while waiting", older: "running", newer: "waiting", limits: []int64{200}},
+		{name: "restart after a kill that was seen while waiting", older: "waiting", newer: "restarted"},
+		{name: "kill and restart at once", older: "running", newer: "restarted", limits: []int64{200}},
+		{name: "kill and resize at once", older: "running", newer: "resized", limits: []int64{200}},
+		{name: "waiting after a kill that was seen", older: "ended", newer: "waiting"},
+		{name: "restart after a kill that was seen", older: "ended", newer: "restarted"},
+		{name: "second kill", older: "restarted", newer: "ended again", limits: []int64{400}},
+		{name: "restart and second kill at once", older: "ended", newer: "ended again", limits: []int64{400}},
+		{name: "second kill seen while waiting", older: "waiting", newer: "waiting again", limits: []int64{200}},
+		{name: "kill of a resized container seen while waiting", older: "resized", newer: "waiting again", limits: []int64{400}},
+		{name: "two kills at once", older: "running", newer: "both at once", limits: []int64{200, 200}},
+		{name: "kill without a container ID", older: "running", newer: "an old kubelet"},
+		{name: "new pod that runs", newer: "running"},
+		{name: "new pod with a kill", newer: "ended", limits: []int64{200}},
+		{name: "new pod with two kills", newer: "both at once", limits: []int64{200, 200}},
+		{name: "new pod with a kill without a container ID", newer: "an old kubelet"},
 	} {
-		var got []int64
-		ids := map[string]bool{}
-		for _, kill := range PodOOMs(podStages()[c.older], podStages()[c.newer]) {
-			got = append(got, int64(kill.Limit)>>20)
-			require.Equal(t, kill.Limit/2, min(kill.Memory, kill.Limit/2))
-			require.NotEmpty(t, kill.ID)
-			ids[kill.ID] = true
-		}
-		require.Equal(t, c.limits, got, "%s -> %s", c.older, c.newer)
-		require.Len(t, ids, len(got))
+		t.Run(tc.name, func(t *testing.T) {
+			var got []int64
+			ids := map[string]bool{}
+			for _, kill := range PodOOMs(podStages()[tc.older], podStages()[tc.newer]) {
+				got = append(got, int64(kill.Limit)>>20)
+				require.Equal(t, kill.Limit/2, min(kill.Memory, kill.Limit/2))
+				require.NotEmpty(t, kill.ID)
+				ids[kill.ID] = true
+			}
+			require.Equal(t, tc.limits, got)
+			require.Len(t, ids, len(got))
+		})
 	}
 }
 

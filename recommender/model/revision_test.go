@@ -92,31 +92,34 @@ func withUID(o Observed, uid string) Observed {
 
 func TestSyncVPAs_RestoresRecentlyDeletedVPA(t *testing.T) {
 	restored := map[string]*usage.Profile{"a": {}}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		uid  string
 		app  string
 		gone time.Duration
 		kept bool
 	}{
-		"soon":              {"u1", "x", Grace - 1, true},
-		"late":              {"u1", "x", Grace, false},
-		"created again":     {"u2", "x", time.Minute, true},
-		"to another target": {"u1", "y", time.Minute, false},
-		"another namesake":  {"u2", "y", time.Minute, false},
+		{name: "within the grace", uid: "u1", app: "x", gone: Grace - 1, kept: true},
+		{name: "after the grace", uid: "u1", app: "x", gone: Grace},
+		{name: "created again", uid: "u2", app: "x", gone: time.Minute, kept: true},
+		{name: "retargeted", uid: "u1", app: "y", gone: time.Minute},
+		{name: "created again with another target", uid: "u2", app: "y", gone: time.Minute},
 	} {
-		m, _ := newModel(Config{})
-		m.PutPod(aPod("p1", labels.Set{"app": c.app}, "a"), now())
-		m.SyncVPAs([]Observed{withUID(newObserved("v", "x", 1), "u1")}, now())
-		m.Find("ns", "v").Restored, m.Find("ns", "v").Published.Recommended = restored, true
-		m.SyncVPAs(nil, now())
-		require.Nil(t, m.Find("ns", "v"))
-		fresh := m.SyncVPAs([]Observed{withUID(newObserved("v", c.app, 1), c.uid)}, now().Add(c.gone))
-		v := m.Find("ns", "v")
-		require.Equal(t, c.kept, v.Restored != nil, name)
-		require.Equal(t, c.kept && c.uid == "u1", v.Published.Recommended, "%s: a new object has no recommendation yet", name)
-		require.Equal(t, c.kept, len(fresh) == 0, name)
-		require.Equal(t, c.app != "x", v.Retargeted, "%s: a checkpoint of the name is about other containers", name)
-		require.Equal(t, 1, v.Pods(), name)
+		t.Run(tc.name, func(t *testing.T) {
+			m, _ := newModel(Config{})
+			m.PutPod(aPod("p1", labels.Set{"app": tc.app}, "a"), now())
+			m.SyncVPAs([]Observed{withUID(newObserved("v", "x", 1), "u1")}, now())
+			m.Find("ns", "v").Restored, m.Find("ns", "v").Published.Recommended = restored, true
+			m.SyncVPAs(nil, now())
+			require.Nil(t, m.Find("ns", "v"))
+			fresh := m.SyncVPAs([]Observed{withUID(newObserved("v", tc.app, 1), tc.uid)}, now().Add(tc.gone))
+			v := m.Find("ns", "v")
+			require.Equal(t, tc.kept, v.Restored != nil)
+			require.Equal(t, tc.kept && tc.uid == "u1", v.Published.Recommended, "a new object has no recommendation yet")
+			require.Equal(t, tc.kept, len(fresh) == 0)
+			require.Equal(t, tc.app != "x", v.Retargeted, "a checkpoint of the name is about other containers")
+			require.Equal(t, 1, v.Pods())
+		})
 	}
 }
 
@@ -233,23 +236,29 @@ func TestStatusOfOther_DetectsOtherTarget(t *testing.T) {
 		o.Object.Generation, o.Object.Status.ObservedGeneration = generation, observed
 		return []Observed{o}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		passes [][]Observed
 		other  bool
 	}{
-		"just started":                  {[][]Observed{at("x", 3, 3)}, false},
-		"just started, behind":          {[][]Observed{at("x", 3, 2)}, true},
-		"just started, nothing is said": {[][]Observed{at("x", 3, 0)}, false},
-		"edited":                        {[][]Observed{at("x", 3, 3), at("x", 4, 3)}, false},
-		"another target":                {[][]Observed{at("x", 3, 3), at("y", 4, 3)}, true},
-		"another, and nothing is said":  {[][]Observed{at("x", 3, 0), at("y", 4, 0)}, true},
-		"another, and published":        {[][]Observed{at("x", 3, 3), at("y", 4, 3), at("y", 4, 4)}, false},
-		"another, and edited":           {[][]Observed{at("x", 3, 3), at("y", 4, 3), at("y", 4, 4), at("y", 5, 4)}, false},
+		{name: "first observation", passes: [][]Observed{at("x", 3, 3)}},
+		{name: "first observation is behind", passes: [][]Observed{at("x", 3, 2)}, other: true},
+		{name: "first observation without an observed generation", passes: [][]Observed{at("x", 3, 0)}},
+		{name: "edited VPA", passes: [][]Observed{at("x", 3, 3), at("x", 4, 3)}},
+		{name: "another target", passes: [][]Observed{at("x", 3, 3), at("y", 4, 3)}, other: true},
+		{name: "another target without an observed generation", passes: [][]Observed{at("x", 3, 0), at("y", 4, 0)}, other: true},
+		{name: "another target after publishing", passes: [][]Observed{at("x", 3, 3), at("y", 4, 3), at("y", 4, 4)}},
+		{
+			name:   "another target after publishing and an edit",
+			passes: [][]Observed{at("x", 3, 3), at("y", 4, 3), at("y", 4, 4), at("y", 5, 4)},
+		},
 	} {
-		m, _ := newModel(Config{})
-		for _, list := range c.passes {
-			m.SyncVPAs(list, now())
-		}
-		require.Equal(t, c.other, m.Find("ns", "v").StatusOfOther(), name)
+		t.Run(tc.name, func(t *testing.T) {
+			m, _ := newModel(Config{})
+			for _, list := range tc.passes {
+				m.SyncVPAs(list, now())
+			}
+			require.Equal(t, tc.other, m.Find("ns", "v").StatusOfOther())
+		})
 	}
 }

@@ -158,24 +158,39 @@ func TestCustomKind_ReplacedWorkloadOwnsVPA(t *testing.T) {
 
 func TestCustomKind_ReportsSelectionErrors(t *testing.T) {
 	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: podOwnedBy("", "example.com/v1", "Fleet", "web").OwnerReferences}}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		entry loadlinev1alpha1.WorkloadSelection
 		owner *corev1.Pod
 		want  string
 	}{
-		"no such kind": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Flet", Name: "web"}, podOwnedBy("web-a", "example.com/v1", "Flet", "web"),
-			`spec.workloads: Flet.example.com cannot be selected: find the resource of kind Flet.example.com: no matches for kind "Flet" in group "example.com": name a kind that is installed and has a scale subresource`},
-		"no scale": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Crate", Name: "web"}, podOwnedBy("web-a", "example.com/v1", "Crate", "web"),
-			"spec.workloads: Crate.example.com cannot be selected: kind Crate.example.com: the kind has no scale subresource: name a kind that is installed and has a scale subresource"},
-		"no such object": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: "other"}, podOwnedBy("web-a", "example.com/v1", "Fleet", "other"),
-			"Fleet.example.com other does not exist in namespace shop: not a workload that a policy can select"},
+		{
+			name: "missing kind", entry: loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Flet", Name: "web"},
+			owner: podOwnedBy("web-a", "example.com/v1", "Flet", "web"),
+			want: `spec.workloads: Flet.example.com cannot be selected: find the resource of kind Flet.example.com: ` +
+				`no matches for kind "Flet" in group "example.com": name a kind that is installed and has a scale subresource`,
+		},
+		{
+			name:  "kind without a scale subresource",
+			entry: loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Crate", Name: "web"},
+			owner: podOwnedBy("web-a", "example.com/v1", "Crate", "web"),
+			want: "spec.workloads: Crate.example.com cannot be selected: kind Crate.example.com: the kind has no scale subresource: " +
+				"name a kind that is installed and has a scale subresource",
+		},
+		{
+			name: "missing object", entry: loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: "other"},
+			owner: podOwnedBy("web-a", "example.com/v1", "Fleet", "other"),
+			want:  "Fleet.example.com other does not exist in namespace shop: not a workload that a policy can select",
+		},
 	} {
-		withFleet(t, func(cl *cluster) {
-			cl.runOnce(0)
-			require.Empty(t, cl.vpasByName(), name)
-			require.Equal(t, []string{c.want}, cl.policy("shop").Status.Errors, name)
-			require.Equal(t, "NothingSelected", cl.ready("shop").Reason, name)
-		}, policyForWorkloads(c.entry), c.owner, set)
+		t.Run(tc.name, func(t *testing.T) {
+			withFleet(t, func(c *cluster) {
+				c.runOnce(0)
+				require.Empty(t, c.vpasByName())
+				require.Equal(t, []string{tc.want}, c.policy("shop").Status.Errors)
+				require.Equal(t, "NothingSelected", c.ready("shop").Reason)
+			}, policyForWorkloads(tc.entry), tc.owner, set)
+		})
 	}
 	withFleet(t, func(c *cluster) {
 		c.fleets.Break(http.StatusForbidden)

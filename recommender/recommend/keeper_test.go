@@ -77,36 +77,52 @@ func TestSketchKeeper_CensorsUsageAtLimit(t *testing.T) {
 
 // A burst is a sample of history that covers five minutes, or a few minutes of live samples.
 func TestSketchKeeper_IgnoresSingleBurst(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name            string
 		minutes, weight int // step length and sample weight
 		counts          bool
-	}{{60, 15, true}, {5, 5, false}, {1, 1, false}} {
-		k := newSketchKeeper(t, "loadline")
-		for m := 0; m < 48*60; m += c.minutes {
-			use := resources.Amount(60)
-			if m == 24*60 {
-				use = 5000
+	}{
+		{name: "history in steps of one hour", minutes: 60, weight: 15, counts: true},
+		{name: "history in steps of five minutes", minutes: 5, weight: 5},
+		{name: "live samples", minutes: 1, weight: 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k := newSketchKeeper(t, "loadline")
+			for m := 0; m < 48*60; m += tc.minutes {
+				use := resources.Amount(60)
+				if m == 24*60 {
+					use = 5000
+				}
+				k.Observe(sample(resources.CPU, m, use), tc.weight)
 			}
-			k.Observe(sample(resources.CPU, m, use), c.weight)
-		}
-		v := k.Model.Find("ns", "v")
-		target := v.Recipe.Recommend(recipe.Input{Sketch: v.Sketches["a"], Containers: 1}).Bounds.Target.Value(resources.CPU)
-		require.Equal(t, c.counts, target > 5000, "steps of %d minutes: %d", c.minutes, target)
+			v := k.Model.Find("ns", "v")
+			target := v.Recipe.Recommend(recipe.Input{Sketch: v.Sketches["a"], Containers: 1}).Bounds.Target.Value(resources.CPU)
+			require.Equal(t, tc.counts, target > 5000, "target %d", target)
+		})
 	}
 }
 
 func TestSketchKeeper_CountsCPUWaiting(t *testing.T) {
-	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0} {
-		k := newSketchKeeper(t, text)
-		s := sample(resources.CPU, 0, 500)
-		s.Pressure = 0.2
-		k.Observe(s, 1)
-		pressed := k.Model.Find("ns", "v").Sketches["a"].PressureHours
-		if want == 0 {
-			require.Nil(t, pressed)
-			continue
-		}
-		require.InEpsilon(t, want, pressed.Peak(), 0.002)
+	for _, tc := range []struct {
+		name   string
+		recipe string
+		want   float64
+	}{
+		{name: "CruiseKube", recipe: "cruisekube", want: 600},
+		{name: "loadline", recipe: "loadline"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k := newSketchKeeper(t, tc.recipe)
+			s := sample(resources.CPU, 0, 500)
+			s.Pressure = 0.2
+			k.Observe(s, 1)
+			pressed := k.Model.Find("ns", "v").Sketches["a"].PressureHours
+			if tc.want == 0 {
+				require.Nil(t, pressed)
+				return
+			}
+			require.InEpsilon(t, tc.want, pressed.Peak(), 0.002)
+		})
 	}
 }
 
@@ -213,37 +229,46 @@ func (k *SketchKeeper) setContainerStart(at time.Time) {
 // CPU usage in the minutes after a container start is not steady demand.
 func TestObserve_IgnoresCPUDuringStart(t *testing.T) {
 	boost := &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Factor: new(int32(2)), DurationSeconds: new(int32(300))}}
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name   string
 		recipe string
 		boost  *vpav1.StartupBoost
 		spared int // ignored minutes of each start
 	}{
-		{"loadline", nil, 3}, {"loadline:cpu=tracking", nil, 3}, {"loadline:start-minutes=0", nil, 0}, {"loadline:start-minutes=5", nil, 5},
-		{"loadline", boost, 8}, {"autopilot", boost, 0}, {"crane", nil, 0}, {"loadline:cpu=shared", nil, 3},
+		{name: "loadline", recipe: "loadline", spared: 3},
+		{name: "tracking", recipe: "loadline:cpu=tracking", spared: 3},
+		{name: "no start minutes", recipe: "loadline:start-minutes=0", spared: 0},
+		{name: "five start minutes", recipe: "loadline:start-minutes=5", spared: 5},
+		{name: "startup boost", recipe: "loadline", boost: boost, spared: 8},
+		{name: "startup boost with autopilot", recipe: "autopilot", boost: boost, spared: 0},
+		{name: "crane", recipe: "crane", spared: 0},
+		{name: "shared CPU", recipe: "loadline:cpu=shared", spared: 3},
 	} {
-		k, plain := newSketchKeeper(t, c.recipe), newSketchKeeper(t, c.recipe)
-		k.Model.Find("ns", "v").Object.Spec.StartupBoost = c.boost
-		for m := range 600 {
-			if m%60 == 0 {
-				k.setContainerStart(sample(resources.CPU, m, 0).At)
+		t.Run(tc.name, func(t *testing.T) {
+			k, plain := newSketchKeeper(t, tc.recipe), newSketchKeeper(t, tc.recipe)
+			k.Model.Find("ns", "v").Object.Spec.StartupBoost = tc.boost
+			for m := range 600 {
+				if m%60 == 0 {
+					k.setContainerStart(sample(resources.CPU, m, 0).At)
+				}
+				use := resources.Amount(100)
+				if m%60 < 8 {
+					use = resources.Amount(2800 - 100*(m%60))
+				}
+				if m < 60 {
+					use = 100
+				}
+				used := sample(resources.CPU, m, use)
+				used.Pressure = 0.1
+				k.Observe(used, 1)
+				k.Observe(sample(resources.Memory, m, 100<<20), 1)
+				if m < 60 && m >= tc.spared || m%60 >= tc.spared {
+					plain.Observe(used, 1)
+				}
+				plain.Observe(sample(resources.Memory, m, 100<<20), 1)
 			}
-			use := resources.Amount(100)
-			if m%60 < 8 {
-				use = resources.Amount(2800 - 100*(m%60))
-			}
-			if m < 60 {
-				use = 100
-			}
-			used := sample(resources.CPU, m, use)
-			used.Pressure = 0.1
-			k.Observe(used, 1)
-			k.Observe(sample(resources.Memory, m, 100<<20), 1)
-			if m < 60 && m >= c.spared || m%60 >= c.spared {
-				plain.Observe(used, 1)
-			}
-			plain.Observe(sample(resources.Memory, m, 100<<20), 1)
-		}
-		require.Equal(t, plain.Model.Find("ns", "v").Sketches["a"].Image(), k.Model.Find("ns", "v").Sketches["a"].Image(), c)
+			require.Equal(t, plain.Model.Find("ns", "v").Sketches["a"].Image(), k.Model.Find("ns", "v").Sketches["a"].Image())
+		})
 	}
 }
 
@@ -264,36 +289,39 @@ func TestObserve_CountsCPUOfUncachedPod(t *testing.T) {
 // A container with too little CPU may restart before its start is over. Its starts are the only
 // usage, so they must count.
 func TestObserve_CountsStartsThatLackCPU(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name      string
 		restarts  int32
 		use       resources.Amount
 		throttled float64
 		rises     bool
 	}{
-		"at its limit":              {1, 200, 0, true},
-		"throttled":                 {1, 120, 0.3, true},
-		"of a new pod":              {0, 200, 0, false},
-		"of one that had something": {1, 150, 0, false},
+		{name: "usage at the limit", restarts: 1, use: 200, throttled: 0, rises: true},
+		{name: "throttled", restarts: 1, use: 120, throttled: 0.3, rises: true},
+		{name: "start of a new pod", restarts: 0, use: 200, throttled: 0},
+		{name: "usage below the limit", restarts: 1, use: 150, throttled: 0},
 	} {
-		k := newSketchKeeper(t, "loadline")
-		k.Limits = cpuLimits(func(usage.ContainerKey) resources.Amount { return 200 })
-		v := k.Model.Find("ns", "v")
-		k.setContainerStart(now())
-		for m := range 24 * 60 {
-			k.Observe(sample(resources.CPU, m, 50), 1)
-		}
-		before := v.Sketches["a"].Load[resources.CPU].Level(0, v.Sketches["a"].Now)
-		for m := 24 * 60; m < 26*60; m++ {
-			if m%2 == 0 {
-				k.setContainerStart(sample(resources.CPU, m, 0).At)
-				pod, _ := k.Pods.Pods("ns").Get("p")
-				pod.Status.ContainerStatuses[0].RestartCount = c.restarts
+		t.Run(tc.name, func(t *testing.T) {
+			k := newSketchKeeper(t, "loadline")
+			k.Limits = cpuLimits(func(usage.ContainerKey) resources.Amount { return 200 })
+			v := k.Model.Find("ns", "v")
+			k.setContainerStart(now())
+			for m := range 24 * 60 {
+				k.Observe(sample(resources.CPU, m, 50), 1)
 			}
-			s := sample(resources.CPU, m, c.use)
-			s.Throttled = c.throttled
-			k.Observe(s, 1)
-		}
-		after := v.Sketches["a"].Load[resources.CPU].Level(0, v.Sketches["a"].Now)
-		require.Equal(t, c.rises, after > 1.5*before, "%s: %g, was %g", name, after, before)
+			before := v.Sketches["a"].Load[resources.CPU].Level(0, v.Sketches["a"].Now)
+			for m := 24 * 60; m < 26*60; m++ {
+				if m%2 == 0 {
+					k.setContainerStart(sample(resources.CPU, m, 0).At)
+					pod, _ := k.Pods.Pods("ns").Get("p")
+					pod.Status.ContainerStatuses[0].RestartCount = tc.restarts
+				}
+				s := sample(resources.CPU, m, tc.use)
+				s.Throttled = tc.throttled
+				k.Observe(s, 1)
+			}
+			after := v.Sketches["a"].Load[resources.CPU].Level(0, v.Sketches["a"].Now)
+			require.Equal(t, tc.rises, after > 1.5*before, "%g, was %g", after, before)
+		})
 	}
 }

@@ -250,26 +250,35 @@ func TestPublish_DoesNotRebuildUnchanged(t *testing.T) {
 func TestDiffersEnough_IgnoresSmallBoundChanges(t *testing.T) {
 	p := newScriptedPublisher()
 	was := model.Estimate{Container: "a", Bounds: p.bounds, History: 10 * day}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*model.Estimate)
 		worth  bool
 	}{
-		"nothing":      {func(*model.Estimate) {}, false},
-		"lower by 1 %": {func(e *model.Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(resources.CPU, 505) }, false},
-		"lower by 2 %": {func(e *model.Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(resources.CPU, 510) }, true},
-		"upper by 1 %": {func(e *model.Estimate) { e.Bounds.Upper = e.Bounds.Upper.With(resources.CPU, 1980) }, false},
-		"no upper":     {func(e *model.Estimate) { e.Bounds.Upper = e.Bounds.Upper.Without(resources.CPU) }, true},
-		"target":       {func(e *model.Estimate) { e.Bounds.Target = e.Bounds.Target.With(resources.CPU, 1001) }, true},
-		"container":    {func(e *model.Estimate) { e.Container = "b" }, true},
-		"known":        {func(e *model.Estimate) { e.Known[resources.CPU] = true }, true},
-		"untrusted":    {func(e *model.Estimate) { e.Untrusted[resources.Memory] = true }, true},
-		"history":      {func(e *model.Estimate) { e.History = time.Hour }, true},
-		"rounded":      {func(e *model.Estimate) { e.Rounded = true }, true},
-		"points":       {func(e *model.Estimate) { e.Points[resources.CPU] = recipe.Points{Have: 6, Want: 12} }, true},
+		{name: "no change", change: func(*model.Estimate) {}},
+		{name: "lower bound by 1 %", change: func(e *model.Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(resources.CPU, 505) }},
+		{
+			name: "lower bound by 2 %", change: func(e *model.Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(resources.CPU, 510) },
+			worth: true,
+		},
+		{name: "upper bound by 1 %", change: func(e *model.Estimate) { e.Bounds.Upper = e.Bounds.Upper.With(resources.CPU, 1980) }},
+		{name: "no upper bound", change: func(e *model.Estimate) { e.Bounds.Upper = e.Bounds.Upper.Without(resources.CPU) }, worth: true},
+		{name: "target", change: func(e *model.Estimate) { e.Bounds.Target = e.Bounds.Target.With(resources.CPU, 1001) }, worth: true},
+		{name: "container", change: func(e *model.Estimate) { e.Container = "b" }, worth: true},
+		{name: "known resource", change: func(e *model.Estimate) { e.Known[resources.CPU] = true }, worth: true},
+		{name: "untrusted resource", change: func(e *model.Estimate) { e.Untrusted[resources.Memory] = true }, worth: true},
+		{name: "length of history", change: func(e *model.Estimate) { e.History = time.Hour }, worth: true},
+		{name: "rounded estimate", change: func(e *model.Estimate) { e.Rounded = true }, worth: true},
+		{
+			name: "number of points", change: func(e *model.Estimate) { e.Points[resources.CPU] = recipe.Points{Have: 6, Want: 12} },
+			worth: true,
+		},
 	} {
-		is := was
-		c.change(&is)
-		require.Equal(t, c.worth, p.differsEnough(p.vpa, []model.Estimate{was}, []model.Estimate{is}), name)
+		t.Run(tc.name, func(t *testing.T) {
+			is := was
+			tc.change(&is)
+			require.Equal(t, tc.worth, p.differsEnough(p.vpa, []model.Estimate{was}, []model.Estimate{is}))
+		})
 	}
 	require.True(t, p.differsEnough(p.vpa, nil, []model.Estimate{was}))
 }

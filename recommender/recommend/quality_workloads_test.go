@@ -284,21 +284,22 @@ func TestWorkloadQuality_MatchesDocs(t *testing.T) {
 func TestWorkloadQuality_CollectsDuringIteration(t *testing.T) {
 	s := newQualityFixture(t)
 	s.publish(target("app", "1", "1"))
+	const name = "loadline_workload_recommendation" // one series for CPU and one for memory in each iteration
 	var readers sync.WaitGroup
-	stop := make(chan struct{})
+	stop, counts := make(chan struct{}), make(chan int)
 	readers.Go(func() {
 		for {
 			select {
 			case <-stop:
 				return
-			default:
-				testutil.CollectAndCount(s.WorkloadQuality)
+			case counts <- testutil.CollectAndCount(s.WorkloadQuality, name):
 			}
 		}
 	})
 	for i := range 200 {
-		s.addSamples("app", resources.CPU, resources.Amount(i))
 		s.publish(target("app", fmt.Sprint(i%2+1), "1"))
+		s.addSamples("app", resources.CPU, resources.Amount(i))
+		require.Equal(t, 2, <-counts)
 	}
 	close(stop)
 	readers.Wait()

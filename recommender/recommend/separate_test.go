@@ -33,22 +33,25 @@ func TestConvertPublished_KeepsProtectedMemory(t *testing.T) {
 }
 
 func TestHoldLowered_HoldsProtectedMemorySeparately(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		now  status.Recommended
 		held bool
 		want []string
 	}{
-		"both lower":                 {mebibytes("50Mi", "100Mi"), true, []string{"60Mi", "120Mi", "60Mi"}},
-		"less protected":             {mebibytes("70Mi", "100Mi"), true, []string{"70Mi", "120Mi", "70Mi"}},
-		"less requested, but a kill": {mebibytes("50Mi", "200Mi"), true, []string{"60Mi", "200Mi", "60Mi"}},
-		"more of both":               {mebibytes("70Mi", "130Mi"), false, []string{"70Mi", "130Mi", "70Mi"}},
+		{name: "both lower", now: mebibytes("50Mi", "100Mi"), held: true, want: []string{"60Mi", "120Mi", "60Mi"}},
+		{name: "lower protected memory", now: mebibytes("70Mi", "100Mi"), held: true, want: []string{"70Mi", "120Mi", "70Mi"}},
+		{name: "lower request after a kill", now: mebibytes("50Mi", "200Mi"), held: true, want: []string{"60Mi", "200Mi", "60Mi"}},
+		{name: "both higher", now: mebibytes("70Mi", "130Mi"), want: []string{"70Mi", "130Mi", "70Mi"}},
 	} {
-		known, doubt := [resources.Kinds]bool{true, true}, [resources.Kinds]bool{resources.Memory: true}
-		before := raiseHeldMemory(mebibytes("60Mi", "120Mi"), c.now, true)
-		kinds := holdLowered(&known, doubt, c.now, before, true)
-		require.Equal(t, c.held, kinds != nil, name)
-		keepPublished(&c.now, before, known)
-		require.Equal(t, c.want, memoryOf(c.now), name)
+		t.Run(tc.name, func(t *testing.T) {
+			known, doubt := [resources.Kinds]bool{true, true}, [resources.Kinds]bool{resources.Memory: true}
+			before := raiseHeldMemory(mebibytes("60Mi", "120Mi"), tc.now, true)
+			kinds := holdLowered(&known, doubt, tc.now, before, true)
+			require.Equal(t, tc.held, kinds != nil)
+			keepPublished(&tc.now, before, known)
+			require.Equal(t, tc.want, memoryOf(tc.now))
+		})
 	}
 	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(raiseHeldMemory(mebibytes("60Mi", "120Mi"), mebibytes("70Mi", "130Mi"), false)))
 }
@@ -70,10 +73,19 @@ func TestPublish_DoesNotDeferProtectedMemory(t *testing.T) {
 	statusOf := func(separate string, c status.Recommended) status.Outcome {
 		return status.Outcome{Recommendation: []status.Recommended{c}, Pods: 1, MemoryLimits: separate}
 	}
-	for separate, same := range map[string]bool{"": true, "because": false} {
-		a := status.Compose(p.vpa.Object, statusOf(separate, list), now())
-		b := status.Compose(p.vpa.Object, statusOf(separate, mebibytes("60Mi", "121Mi")), now())
-		require.Equal(t, separate != "", convert.HasSeparateMemoryLimit(&a))
-		require.Equal(t, same, status.SameButBounds(&a, &b))
+	for _, tc := range []struct {
+		name     string
+		separate string
+		same     bool
+	}{
+		{name: "one limit", same: true},
+		{name: "separate limit", separate: "because"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := status.Compose(p.vpa.Object, statusOf(tc.separate, list), now())
+			b := status.Compose(p.vpa.Object, statusOf(tc.separate, mebibytes("60Mi", "121Mi")), now())
+			require.Equal(t, tc.separate != "", convert.HasSeparateMemoryLimit(&a))
+			require.Equal(t, tc.same, status.SameButBounds(&a, &b))
+		})
 	}
 }

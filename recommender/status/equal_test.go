@@ -27,31 +27,37 @@ func TestEqualStatus_MatchesSemanticDeepEqual(t *testing.T) {
 	second := func(s *vpav1.VerticalPodAutoscalerStatus) *Recommended {
 		return &s.Recommendation.ContainerRecommendations[1]
 	}
-	for name, change := range map[string]func(*vpav1.VerticalPodAutoscalerStatus){
-		"nothing":           func(*vpav1.VerticalPodAutoscalerStatus) {},
-		"generation":        func(s *vpav1.VerticalPodAutoscalerStatus) { s.ObservedGeneration++ },
-		"no recommendation": func(s *vpav1.VerticalPodAutoscalerStatus) { s.Recommendation = nil },
-		"fewer":             func(s *vpav1.VerticalPodAutoscalerStatus) { s.Recommendation.ContainerRecommendations = nil },
-		"name":              func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).ContainerName = "c" },
-		"target":            func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).Target = list("1", "2Gi") },
-		"same target":       func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).Target = list("1000m", "1024Mi") },
-		"uncapped":          func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).UncappedTarget = list("2", "1Gi") },
-		"lower":             func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).LowerBound = list("501m", "512Mi") },
-		"upper":             func(s *vpav1.VerticalPodAutoscalerStatus) { delete(second(s).UpperBound, corev1.ResourceCPU) },
-		"empty":             func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).UpperBound = corev1.ResourceList{} },
-		"none":              func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).UpperBound = nil },
-		"no conditions":     func(s *vpav1.VerticalPodAutoscalerStatus) { s.Conditions = nil },
-		"condition":         func(s *vpav1.VerticalPodAutoscalerStatus) { s.Conditions[1].Message = "x" },
-		"transition": func(s *vpav1.VerticalPodAutoscalerStatus) {
+	for _, tc := range []struct {
+		name   string
+		change func(*vpav1.VerticalPodAutoscalerStatus)
+	}{
+		{name: "no change", change: func(*vpav1.VerticalPodAutoscalerStatus) {}},
+		{name: "generation", change: func(s *vpav1.VerticalPodAutoscalerStatus) { s.ObservedGeneration++ }},
+		{name: "no recommendation", change: func(s *vpav1.VerticalPodAutoscalerStatus) { s.Recommendation = nil }},
+		{name: "no containers", change: func(s *vpav1.VerticalPodAutoscalerStatus) { s.Recommendation.ContainerRecommendations = nil }},
+		{name: "container name", change: func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).ContainerName = "c" }},
+		{name: "target", change: func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).Target = list("1", "2Gi") }},
+		{name: "same target", change: func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).Target = list("1000m", "1024Mi") }},
+		{name: "uncapped", change: func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).UncappedTarget = list("2", "1Gi") }},
+		{name: "lower bound", change: func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).LowerBound = list("501m", "512Mi") }},
+		{name: "upper bound without CPU",
+			change: func(s *vpav1.VerticalPodAutoscalerStatus) { delete(second(s).UpperBound, corev1.ResourceCPU) }},
+		{name: "empty upper bound", change: func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).UpperBound = corev1.ResourceList{} }},
+		{name: "no upper bound", change: func(s *vpav1.VerticalPodAutoscalerStatus) { second(s).UpperBound = nil }},
+		{name: "no conditions", change: func(s *vpav1.VerticalPodAutoscalerStatus) { s.Conditions = nil }},
+		{name: "condition", change: func(s *vpav1.VerticalPodAutoscalerStatus) { s.Conditions[1].Message = "x" }},
+		{name: "transition", change: func(s *vpav1.VerticalPodAutoscalerStatus) {
 			s.Conditions[0].LastTransitionTime = metav1.NewTime(now().Add(time.Hour))
-		},
-		"time zone": func(s *vpav1.VerticalPodAutoscalerStatus) {
+		}},
+		{name: "time zone", change: func(s *vpav1.VerticalPodAutoscalerStatus) {
 			s.Conditions[0].LastTransitionTime = metav1.NewTime(now().In(time.FixedZone("x", 3600)))
-		},
+		}},
 	} {
-		other := base.DeepCopy()
-		change(other)
-		require.Equal(t, equality.Semantic.DeepEqual(&base, other), equalStatus(&base, other), name)
-		require.Equal(t, equality.Semantic.DeepEqual(other, &base), equalStatus(other, &base), name)
+		t.Run(tc.name, func(t *testing.T) {
+			other := base.DeepCopy()
+			tc.change(other)
+			require.Equal(t, equality.Semantic.DeepEqual(&base, other), equalStatus(&base, other))
+			require.Equal(t, equality.Semantic.DeepEqual(other, &base), equalStatus(other, &base))
+		})
 	}
 }

@@ -28,29 +28,33 @@ func (d *backoffExecutor) RecordBackoff(context.Context, *corev1.Pod, disruption
 
 // The lease is held during an iteration, and each request may take seconds.
 func TestRecordBackoffs_StopsOnErrorAfterCancellation(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name  string
 		err   error
 		ends  bool // cancels the iteration in the first request
-		asked int
+		calls int
 	}{
-		{errors.New("no answer"), true, 1},
-		{errors.New("no answer"), false, 2},
-		{nil, true, 2},
+		{name: "error after cancellation", err: errors.New("no answer"), ends: true, calls: 1},
+		{name: "error without cancellation", err: errors.New("no answer"), calls: 2},
+		{name: "cancellation without error", ends: true, calls: 2},
 	} {
-		pods := podsNamed("web-1-0", "web-1-1")
-		r := newRunner(pods...)
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		d := &backoffExecutor{Executor: r.Executor, err: c.err, onCall: func() {}}
-		if c.ends {
-			d.onCall = stop
-		}
-		r.Executor = d
-		var backoffs []disruption.PodBackoff
-		for _, pod := range pods {
-			backoffs = append(backoffs, disruption.PodBackoff{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: pod.Name, UID: string(pod.UID)}})
-		}
-		r.run(ctx, disruption.Result{Backoffs: backoffs}, nil, noon)
-		require.Equal(t, c.asked, d.calls, "%+v", c)
+		t.Run(tc.name, func(t *testing.T) {
+			pods := podsNamed("web-1-0", "web-1-1")
+			r := newRunner(pods...)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			d := &backoffExecutor{Executor: r.Executor, err: tc.err, onCall: func() {}}
+			if tc.ends {
+				d.onCall = stop
+			}
+			r.Executor = d
+			var backoffs []disruption.PodBackoff
+			for _, pod := range pods {
+				subject := disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: pod.Name, UID: string(pod.UID)}
+				backoffs = append(backoffs, disruption.PodBackoff{Subject: subject})
+			}
+			r.run(ctx, disruption.Result{Backoffs: backoffs}, nil, noon)
+			require.Equal(t, tc.calls, d.calls)
+		})
 	}
 }

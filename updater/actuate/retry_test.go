@@ -42,16 +42,21 @@ func TestCluster_IgnoresRetryAfter(t *testing.T) {
 			Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}, Restarts: restarts,
 			Containers: []policy.ContainerTarget{{Name: "app", Requests: resources.NewList(200, 200<<20)}}}}
 	}
-	for name, do := range map[string]func(context.Context) error{
-		"evict":   func(ctx context.Context) error { return c.Evict(ctx, change(false)) },
-		"resize":  func(ctx context.Context) error { _, err := c.Resize(ctx, change(false)); return err },
-		"restart": func(ctx context.Context) error { _, err := c.Resize(ctx, change(true)); return err },
-		"unboost": func(ctx context.Context) error { return c.RemoveBoost(ctx, change(false)) },
+	for _, tc := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{name: "evict", do: func(ctx context.Context) error { return c.Evict(ctx, change(false)) }},
+		{name: "resize", do: func(ctx context.Context) error { _, err := c.Resize(ctx, change(false)); return err }},
+		{name: "restart", do: func(ctx context.Context) error { _, err := c.Resize(ctx, change(true)); return err }},
+		{name: "unboost", do: func(ctx context.Context) error { return c.RemoveBoost(ctx, change(false)) }},
 	} {
-		asked.Store(0)
-		began := time.Now()
-		require.Error(t, do(t.Context()), name)
-		require.EqualValues(t, 1, asked.Load(), name)
-		require.Less(t, time.Since(began), 5*time.Second, name)
+		t.Run(tc.name, func(t *testing.T) {
+			asked.Store(0)
+			began := time.Now()
+			require.Error(t, tc.do(t.Context()))
+			require.EqualValues(t, 1, asked.Load())
+			require.Less(t, time.Since(began), 5*time.Second)
+		})
 	}
 }

@@ -108,32 +108,36 @@ func (h *hangingExecutor) Evict(ctx context.Context, c Change) error {
 // A VPA that uses up an iteration, such as with an unresponsive API, must not do so in the next
 // one.
 func TestRun_ResumesBehindVPAThatExhaustedIteration(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		hangs  map[string]bool
 		served int
 		asked  []string
 	}{
-		"the first hangs": {map[string]bool{"a": true}, 9, []string{"a", "b", "c", "a", "a", "b", "c"}},
-		"time for one":    {nil, 1, []string{"a", "b", "b", "c", "c", "a", "a"}},
+		{name: "first VPA hangs", hangs: map[string]bool{"a": true}, served: 9, asked: []string{"a", "b", "c", "a", "a", "b", "c"}},
+		{name: "time for one VPA", served: 1, asked: []string{"a", "b", "b", "c", "c", "a", "a"}},
 	} {
-		r := newRunner(podsNamed("a", "b", "c")...)
-		h := &hangingExecutor{Executor: r.Executor, hangs: c.hangs}
-		r.Executor = h
-		actions := make([]disruption.Action, 0, 3)
-		for _, vpa := range []string{"a", "b", "c"} {
-			actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: vpa, UID: vpa}})
-		}
-		var asked []string
-		synctest.Test(t, func(t *testing.T) {
-			for len(asked) < len(c.asked) {
-				ctx, stop := context.WithTimeout(t.Context(), time.Second)
-				h.asked, h.served = nil, c.served
-				r.run(ctx, disruption.Result{Actions: actions}, nil, noon)
-				stop()
-				asked = append(asked, h.asked...)
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRunner(podsNamed("a", "b", "c")...)
+			h := &hangingExecutor{Executor: r.Executor, hangs: tc.hangs}
+			r.Executor = h
+			actions := make([]disruption.Action, 0, 3)
+			for _, vpa := range []string{"a", "b", "c"} {
+				subject := disruption.Subject{Namespace: "shop", VPA: vpa, Pod: vpa, UID: vpa}
+				actions = append(actions, disruption.Action{Evict: true, Subject: subject})
 			}
+			var asked []string
+			synctest.Test(t, func(t *testing.T) {
+				for len(asked) < len(tc.asked) {
+					ctx, stop := context.WithTimeout(t.Context(), time.Second)
+					h.asked, h.served = nil, tc.served
+					r.run(ctx, disruption.Result{Actions: actions}, nil, noon)
+					stop()
+					asked = append(asked, h.asked...)
+				}
+			})
+			require.Equal(t, tc.asked, asked[:len(tc.asked)])
 		})
-		require.Equal(t, c.asked, asked[:len(c.asked)], name)
 	}
 }
 

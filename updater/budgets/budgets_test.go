@@ -86,7 +86,10 @@ func TestBudgets_BlocksDisruptionsForOversizedSelectors(t *testing.T) {
 		name         string
 		requirements int
 		held         bool
-	}{{"100 requirements", 100, false}, {"40,000 requirements", 40_000, true}} {
+	}{
+		{name: "100 requirements", requirements: 100, held: false},
+		{name: "40,000 requirements", requirements: 40_000, held: true},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := reader(t, true, pod("a", "a-1", labelled("a")), budgetOf("large", largeSelector(tc.requirements)))
 			err := r.Oversized(pod("a", "a-1", labelled("a")), noon)
@@ -173,30 +176,38 @@ func TestReserve_AllowsOneRestartAtATime(t *testing.T) {
 	shared := budgetOf("shared", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}}})
 	a, sibling, b, c := pod("a", "a-1", labelled("a")), pod("a2", "a-1", labelled("x")), pod("b", "b-1", labelled("b")), pod("c", "c-1", labelled("c"))
 	now := noon
-	for name, known := range map[string]bool{"budgets are known": true, "budgets are not known": false} {
-		r := reader(t, known, shared)
-		now = noon
-		enter := func(p *corev1.Pod, restarts bool) bool {
-			leave, err := r.Reserve(p, restarts, now)
-			if err == nil && p != a {
-				leave()
+	for _, tc := range []struct {
+		name  string
+		known bool
+	}{
+		{name: "known budgets", known: true},
+		{name: "unknown budgets"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := reader(t, tc.known, shared)
+			now = noon
+			enter := func(p *corev1.Pod, restarts bool) bool {
+				leave, err := r.Reserve(p, restarts, now)
+				if err == nil && p != a {
+					leave()
+				}
+				return err == nil
 			}
-			return err == nil
-		}
-		require.True(t, enter(a, true), name)
-		require.True(t, enter(a, true), "%s: the same pod", name)
-		require.False(t, enter(b, true), "%s: the same budget", name)
-		require.False(t, enter(b, false), "%s: an eviction", name)
-		require.False(t, enter(sibling, true), "%s: the same owner", name)
-		require.Equal(t, known, enter(sibling, false), "%s: an eviction of the same owner has a budget of its own", name)
-		require.Equal(t, known, enter(c, true), name)
-		now = noon.Add(cacheDelay)
-		require.True(t, enter(b, true), "%s: from now on the caches tell", name)
+			require.True(t, enter(a, true))
+			require.True(t, enter(a, true), "the same pod")
+			require.False(t, enter(b, true), "the same budget")
+			require.False(t, enter(b, false), "an eviction")
+			require.False(t, enter(sibling, true), "the same owner")
+			require.Equal(t, tc.known, enter(sibling, false), "an eviction of the same owner has a budget of its own")
+			require.Equal(t, tc.known, enter(c, true))
+			now = noon.Add(cacheDelay)
+			require.True(t, enter(b, true), "from now on the caches tell")
 
-		leave, err := r.Reserve(a, true, now)
-		require.NoError(t, err)
-		leave()
-		require.True(t, enter(b, true), "%s: it was not done", name)
+			leave, err := r.Reserve(a, true, now)
+			require.NoError(t, err)
+			leave()
+			require.True(t, enter(b, true), "it was not done")
+		})
 	}
 }
 
@@ -219,23 +230,26 @@ func TestReserve_CountsRestartsInCache(t *testing.T) {
 	resized.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &has}}
 	deleted := marked(1, corev1.ConditionTrue)
 	deleted.DeletionTimestamp = &metav1.Time{Time: noon}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		other *corev1.Pod
 		may   bool
 	}{
-		"about to restart":         {marked(1, corev1.ConditionTrue), false},
-		"not ready again":          {marked(2, corev1.ConditionFalse), false},
-		"ready again":              {marked(2, corev1.ConditionTrue), true},
-		"a resize under way":       {resized, false},
-		"an ordinary pod":          {pod("other", "b-1", nil), true},
-		"a pod that is on its way": {deleted, true},
+		{name: "pending restart", other: marked(1, corev1.ConditionTrue), may: false},
+		{name: "not ready after the restart", other: marked(2, corev1.ConditionFalse), may: false},
+		{name: "ready after the restart", other: marked(2, corev1.ConditionTrue), may: true},
+		{name: "resize in progress", other: resized, may: false},
+		{name: "ordinary pod", other: pod("other", "b-1", nil), may: true},
+		{name: "deleted pod", other: deleted, may: true},
 	} {
-		r := reader(t, true, all, c.other)
-		_, err := r.Reserve(pod("a", "a-1", nil), true, noon)
-		require.Equal(t, c.may, err == nil, "%s: %v", name, err)
-		if err != nil {
-			require.ErrorContains(t, err, "pod other of PodDisruptionBudget shop/all is being restarted", name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			r := reader(t, true, all, tc.other)
+			_, err := r.Reserve(pod("a", "a-1", nil), true, noon)
+			require.Equal(t, tc.may, err == nil, err)
+			if err != nil {
+				require.ErrorContains(t, err, "pod other of PodDisruptionBudget shop/all is being restarted")
+			}
+		})
 	}
 }
 

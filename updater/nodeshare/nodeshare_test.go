@@ -126,35 +126,48 @@ func TestNodeGather_SelectsSharingPods(t *testing.T) {
 // it.
 func TestVPARead_MinAllowedCountsUpToRequest(t *testing.T) {
 	n := Node{Allocatable: resources.NewList(4000, 1<<40)}
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name                           string
 		requests                       string
 		lower, target, uncapped, least string
 		base, peak                     float64
 	}{
-		"as recommended":                       {"10m", "100m", "300m", "300m", "0", 100, 300},
-		"raised, not requested":                {"10m", "2", "2", "300m", "2", 10, 300},
-		"raised, nothing is known of the peak": {"10m", "2", "2", "", "2", 10, 10},
-		"raised and half requested":            {"1", "2", "2", "300m", "2", 1000, 1000},
-		"raised and requested":                 {"2", "2", "2", "300m", "2", 2000, 2000},
-		"requested by more":                    {"3", "2", "2", "300m", "2", 2000, 2000},
-		"only the base is raised":              {"10m", "200m", "300m", "300m", "200m", 10, 300},
-		"only the base is raised, requested":   {"250m", "200m", "300m", "300m", "200m", 200, 300},
-		"below what is recommended":            {"10m", "100m", "300m", "300m", "50m", 100, 300},
-		"not published yet":                    {"10m", "100m", "300m", "300m", "2", 100, 300},
-		"rounded up":                           {"10m", "2", "2", "1", "1500m", 1000, 1000},
+		{name: "as recommended", requests: "10m", lower: "100m", target: "300m", uncapped: "300m", least: "0", base: 100, peak: 300},
+		{name: "raised above the request", requests: "10m", lower: "2", target: "2", uncapped: "300m", least: "2", base: 10, peak: 300},
+		{name: "raised without an uncapped target", requests: "10m", lower: "2", target: "2", least: "2", base: 10, peak: 10},
+		{name: "raised and half requested", requests: "1", lower: "2", target: "2", uncapped: "300m", least: "2", base: 1000, peak: 1000},
+		{name: "raised and requested", requests: "2", lower: "2", target: "2", uncapped: "300m", least: "2", base: 2000, peak: 2000},
+		{name: "raised and exceeded by the request", requests: "3", lower: "2", target: "2", uncapped: "300m", least: "2", base: 2000,
+			peak: 2000},
+		{name: "only the base is raised", requests: "10m", lower: "200m", target: "300m", uncapped: "300m", least: "200m", base: 10,
+			peak: 300},
+		{name: "only the base is raised, and requested", requests: "250m", lower: "200m", target: "300m", uncapped: "300m", least: "200m",
+			base: 200, peak: 300},
+		{name: "minAllowed below the recommendation", requests: "10m", lower: "100m", target: "300m", uncapped: "300m", least: "50m",
+			base: 100, peak: 300},
+		{name: "minAllowed not in the recommendation yet", requests: "10m", lower: "100m", target: "300m", uncapped: "300m", least: "2",
+			base: 100, peak: 300},
+		{name: "rounded up", requests: "10m", lower: "2", target: "2", uncapped: "1", least: "1500m", base: 1000, peak: 1000},
 	} {
-		v := vpa(t, "cruisekube")
-		status := &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: "other"}, {
-			ContainerName: "a", LowerBound: list(test.lower, "1Gi"), Target: list(test.target, "1Gi"), UpperBound: list("4", "1Gi")}}}
-		if test.uncapped != "" {
-			status.ContainerRecommendations[1].UncappedTarget = list(test.uncapped, "1Gi")
-		}
-		v.status = status
-		v.Sizing.Recommendation = convert.Recommendation(status)
-		v.Sizing.Rules = convert.Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: &vpav1.PodResourcePolicy{
-			ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", MinAllowed: list(test.least, "0")}}}}})
-		c := v.read(pod("one", test.requests), &n).Sharing.Containers[0]
-		require.Equal(t, [2]float64{test.base, test.peak}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]}, name)
+		t.Run(tc.name, func(t *testing.T) {
+			v := vpa(t, "cruisekube")
+			status := &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+				{ContainerName: "other"},
+				{ContainerName: "a", LowerBound: list(tc.lower, "1Gi"), Target: list(tc.target, "1Gi"), UpperBound: list("4", "1Gi")},
+			}}
+			if tc.uncapped != "" {
+				status.ContainerRecommendations[1].UncappedTarget = list(tc.uncapped, "1Gi")
+			}
+			v.status = status
+			v.Sizing.Recommendation = convert.Recommendation(status)
+			v.Sizing.Rules = convert.Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{
+				ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
+					{ContainerName: "a", MinAllowed: list(tc.least, "0")},
+				}},
+			}})
+			c := v.read(pod("one", tc.requests), &n).Sharing.Containers[0]
+			require.Equal(t, [2]float64{tc.base, tc.peak}, [2]float64{c.Base[resources.CPU], c.Peak[resources.CPU]})
+		})
 	}
 	v := vpa(t, "cruisekube")
 	v.Sizing.Floors = map[string]resources.List{"a": resources.NewList(150, 0)}
@@ -244,25 +257,29 @@ func TestShares_PolicyRestrictsUserVPAs(t *testing.T) {
 func TestNodeGather_IgnoresPodsThatKubeletRefuses(t *testing.T) {
 	n := Node{Allocatable: resources.NewList(1000, 1<<40)}
 	v := vpa(t, "cruisekube")
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		cpu    string
 		change func(*corev1.Pod)
 		left   float64
 	}{
-		"more than the node has": {"900", func(*corev1.Pod) {}, 1000},
-		"more than is left":      {"901m", func(*corev1.Pod) {}, 1000},
-		"as much as is left":     {"900m", func(*corev1.Pod) {}, 100},
-		"accepted":               {"900", func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(noon())) }, -899_100},
-		"it runs":                {"900", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, -899_100},
+		{name: "larger than the node", cpu: "900", change: func(*corev1.Pod) {}, left: 1000},
+		{name: "larger than the free capacity", cpu: "901m", change: func(*corev1.Pod) {}, left: 1000},
+		{name: "as large as the free capacity", cpu: "900m", change: func(*corev1.Pod) {}, left: 100},
+		{name: "accepted by the kubelet", cpu: "900", change: func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(noon())) },
+			left: -899_100},
+		{name: "running", cpu: "900", change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, left: -899_100},
 	} {
-		bound := pod("bound", test.cpu)
-		bound.Status.Phase = corev1.PodPending
-		test.change(bound)
-		if name != "it runs" { // otherwise it would share
-			input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), v.read(bound, &n)})
-			require.InDelta(t, test.left, input.Available[resources.CPU], 0, name)
-		}
-		input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), new(NewUnsharedPod(bound))})
-		require.InDelta(t, test.left, input.Available[resources.CPU], 0, name)
+		t.Run(tc.name, func(t *testing.T) {
+			bound := pod("bound", tc.cpu)
+			bound.Status.Phase = corev1.PodPending
+			tc.change(bound)
+			if bound.Status.Phase != corev1.PodRunning { // otherwise it would share
+				input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), v.read(bound, &n)})
+				require.InDelta(t, tc.left, input.Available[resources.CPU], 0)
+			}
+			input, _, _ := n.Gather([]*Pod{v.read(pod("one", "100m"), &n), new(NewUnsharedPod(bound))})
+			require.InDelta(t, tc.left, input.Available[resources.CPU], 0)
+		})
 	}
 }

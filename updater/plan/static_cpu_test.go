@@ -26,16 +26,22 @@ func infeasible(message string) *corev1.Pod {
 }
 
 func TestStaticCPURefusal_MatchesKubeletMessages(t *testing.T) {
-	for message, want := range map[string]bool{
-		"Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy":      true, // 1.33
-		`Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`:    true, // 1.34 and later
-		"Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy":   false,
-		`Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`: false,
-		"Node didn't have enough capacity: cpu, requested: 9000, capacity: 4000":            false,
-		"In-place resize of containers with swap is not supported.":                         false,
-		"": false,
+	for _, tc := range []struct {
+		name    string
+		message string
+		want    bool
+	}{
+		{name: "Kubernetes 1.33", message: "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy", want: true},
+		{name: "Kubernetes 1.34", message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`, want: true},
+		{name: "memory manager of 1.33", message: "Resize is infeasible for Guaranteed Pods alongside Memory Manager static policy"},
+		{name: "memory manager of 1.34", message: `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`},
+		{name: "no capacity", message: "Node didn't have enough capacity: cpu, requested: 9000, capacity: 4000"},
+		{name: "swap", message: "In-place resize of containers with swap is not supported."},
+		{name: "empty"},
 	} {
-		require.Equal(t, want, isStaticCPURefusal(infeasible(message)), message)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, isStaticCPURefusal(infeasible(tc.message)))
+		})
 	}
 	message := `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
 	deferred := infeasible(message)

@@ -166,34 +166,54 @@ func TestStoreUpdate_RecreatesDeletedRecord(t *testing.T) {
 }
 
 func TestStoreUpdate_AdoptsRecordOfWorkload(t *testing.T) {
-	for owner, pods := range map[string]int{"uid-web": 3, "": 3, "uid-before": 0} {
-		s, client := newStore(t, false, record("5", 3, owner))
-		state, err := s.State(web)
-		require.NoError(t, err)
-		require.Equal(t, pods > 0, len(state.Rounds) == 1, "%q: that of a workload that had the name before is not ours", owner)
-		_, err = s.Update(t.Context(), web, addPod)
-		require.NoError(t, err)
-		r := getRecord(t, client)
-		require.EqualValues(t, pods+1, r.Status.Rounds[0].Pods, owner)
-		require.Equal(t, []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web", Controller: new(false), BlockOwnerDeletion: new(false)}}, r.OwnerReferences)
+	for _, tc := range []struct {
+		name  string
+		owner string
+		pods  int
+	}{
+		{name: "owned by the workload", owner: "uid-web", pods: 3},
+		{name: "no owner", pods: 3},
+		{name: "owned by a former workload of the name", owner: "uid-before"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, client := newStore(t, false, record("5", 3, tc.owner))
+			state, err := s.State(web)
+			require.NoError(t, err)
+			require.Equal(t, tc.pods > 0, len(state.Rounds) == 1, "that of a workload that had the name before is not ours")
+			_, err = s.Update(t.Context(), web, addPod)
+			require.NoError(t, err)
+			r := getRecord(t, client)
+			require.EqualValues(t, tc.pods+1, r.Status.Rounds[0].Pods)
+			require.Equal(t, []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web",
+				Controller: new(false), BlockOwnerDeletion: new(false),
+			}}, r.OwnerReferences)
+		})
 	}
 }
 
 func TestStoreUpdate_SkipsUnchangedAndDryRunWrites(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name   string
 		dryRun bool
 		change func(rollout.State) rollout.State
-	}{{false, func(s rollout.State) rollout.State { return s }}, {true, addPod}} {
-		s, client := newStore(t, c.dryRun, record("5", 3, "uid-web"))
-		got, err := s.Update(t.Context(), web, c.change)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, got.Rounds[0].Pods, 3)
-		for _, a := range client.Actions() {
-			require.NotContains(t, []string{"create", "update", "patch", "delete"}, a.GetVerb())
-		}
-		state, err := s.State(web)
-		require.NoError(t, err)
-		require.Equal(t, 3, state.Rounds[0].Pods, "a dry run remembers nothing")
+		pods   int // in the returned state
+	}{
+		{name: "unchanged state", change: func(s rollout.State) rollout.State { return s }, pods: 3},
+		{name: "dry run", dryRun: true, change: addPod, pods: 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, client := newStore(t, tc.dryRun, record("5", 3, "uid-web"))
+			got, err := s.Update(t.Context(), web, tc.change)
+			require.NoError(t, err)
+			require.Equal(t, tc.pods, got.Rounds[0].Pods)
+			for _, a := range client.Actions() {
+				require.NotContains(t, []string{"create", "update", "patch", "delete"}, a.GetVerb())
+			}
+			state, err := s.State(web)
+			require.NoError(t, err)
+			require.Equal(t, 3, state.Rounds[0].Pods, "nothing is stored")
+		})
 	}
 }
 

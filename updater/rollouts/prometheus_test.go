@@ -82,7 +82,10 @@ func requireShare(t *testing.T, throttled, waiting float64, got CPUPressure) {
 	for _, c := range []struct {
 		name      string
 		want, got float64
-	}{{"throttled", throttled, got.Throttled}, {"waiting", waiting, got.Waiting}} {
+	}{
+		{name: "throttled", want: throttled, got: got.Throttled},
+		{name: "waiting", want: waiting, got: got.Waiting},
+	} {
 		if math.IsNaN(c.want) {
 			require.True(t, math.IsNaN(c.got), "%s: %v", c.name, c.got)
 		} else {
@@ -128,61 +131,90 @@ func TestCPUPressure_OneQueryCoversAllContainers(t *testing.T) {
 }
 
 func TestCPUPressure_AmbiguousSeriesAreUnknown(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name               string
 		series             []string
 		throttled, waiting float64
 		fails              string
 	}{
-		"nothing":              {nil, unknown, unknown, ""},
-		"no periods":           {[]string{throttled(`"6"`), waiting(`"0.2"`)}, unknown, 0.2, ""},
-		"only periods":         {[]string{periods(`"10"`), waiting(`"0.2"`)}, unknown, 0.2, ""},
-		"idle":                 {[]string{periods(`"0"`), throttled(`"0"`)}, unknown, unknown, ""},
-		"more than all":        {[]string{periods(`"10"`), throttled(`"13"`), waiting(`"7"`)}, unknown, unknown, ""},
-		"throttled for ever":   {[]string{periods(`"0"`), throttled(`"13"`)}, unknown, unknown, ""},
-		"less than nothing":    {[]string{periods(`"10"`), throttled(`"-1"`), waiting(`"-0.1"`)}, unknown, unknown, ""},
-		"NaN":                  {[]string{periods(`"NaN"`), throttled(`"1"`), waiting(`"NaN"`)}, unknown, unknown, ""},
-		"infinite":             {[]string{periods(`"10"`), throttled(`"+Inf"`), waiting(`"+Inf"`)}, unknown, unknown, ""},
-		"another counter":      {[]string{containerSeries("up", "web-0", "app", `"1"`), waiting(`"0.2"`)}, unknown, 0.2, ""},
-		"restarted":            {[]string{periods(`"2"`), throttled(`"1"`), periods(`"8"`, "id=/2", "name=b", "image=new"), throttled(`"6"`, "id=/2", "name=b", "image=new")}, 0.7, unknown, ""},
-		"restarted, waiting":   {[]string{waiting(`"0.2"`), waiting(`"0.2"`, "id=/2")}, unknown, unknown, ""},
-		"young":                {[]string{containerSeries(waitingMetric, "web-0", "app", `"0.2"`)}, unknown, unknown, ""},
-		"ended, and one young": {[]string{waiting(`"0.2"`), containerSeries(waitingMetric, "web-0", "app", `"0.2"`, "id=/2")}, unknown, unknown, ""},
-		"half a restart":       {[]string{periods(`"10"`), throttled(`"1"`), throttled(`"6"`, "id=/2")}, unknown, unknown, ""},
-		"two jobs":             {[]string{periods(`"10"`), throttled(`"6"`), waiting(`"0.2"`), periods(`"10"`, "job=b"), throttled(`"6"`, "job=b"), waiting(`"0.2"`, "job=b")}, unknown, unknown, ""},
-		"two jobs, one each":   {[]string{periods(`"10"`), throttled(`"6"`, "job=b")}, unknown, unknown, ""},
-		"two clusters":         {[]string{waiting(`"0.2"`, "cluster=a"), periods(`"10"`, "cluster=b"), throttled(`"6"`, "cluster=b")}, unknown, unknown, ""},
-		"a number as the name": {[]string{periods(`"10"`), throttled(`"6"`), `{"metric":{"pod":7},"value":[1,"1"]}`}, 0.6, unknown, "failed to parse 1 series, such as: "},
-		"a number as value":    {[]string{periods(`"10"`), throttled(`6`), waiting(`"0.2"`)}, unknown, 0.2, "failed to parse 1 series, such as: "},
-		"a text as value":      {[]string{waiting(`"much"`)}, unknown, unknown, "failed to parse 2 series, such as: "},
+		{name: "no series", throttled: unknown, waiting: unknown},
+		{name: "no periods", series: []string{throttled(`"6"`), waiting(`"0.2"`)}, throttled: unknown, waiting: 0.2},
+		{name: "only periods", series: []string{periods(`"10"`), waiting(`"0.2"`)}, throttled: unknown, waiting: 0.2},
+		{name: "idle", series: []string{periods(`"0"`), throttled(`"0"`)}, throttled: unknown, waiting: unknown},
+		{name: "more than all periods", series: []string{periods(`"10"`), throttled(`"13"`), waiting(`"7"`)}, throttled: unknown,
+			waiting: unknown},
+		{name: "throttled without periods", series: []string{periods(`"0"`), throttled(`"13"`)}, throttled: unknown, waiting: unknown},
+		{name: "negative values", series: []string{periods(`"10"`), throttled(`"-1"`), waiting(`"-0.1"`)}, throttled: unknown,
+			waiting: unknown},
+		{name: "NaN", series: []string{periods(`"NaN"`), throttled(`"1"`), waiting(`"NaN"`)}, throttled: unknown, waiting: unknown},
+		{name: "infinite values", series: []string{periods(`"10"`), throttled(`"+Inf"`), waiting(`"+Inf"`)}, throttled: unknown,
+			waiting: unknown},
+		{name: "another counter", series: []string{containerSeries("up", "web-0", "app", `"1"`), waiting(`"0.2"`)}, throttled: unknown,
+			waiting: 0.2},
+		{name: "restarted container",
+			series: []string{periods(`"2"`), throttled(`"1"`), periods(`"8"`, "id=/2", "name=b", "image=new"),
+				throttled(`"6"`, "id=/2", "name=b", "image=new")},
+			throttled: 0.7, waiting: unknown},
+		{name: "waiting of a restarted container", series: []string{waiting(`"0.2"`), waiting(`"0.2"`, "id=/2")}, throttled: unknown,
+			waiting: unknown},
+		{name: "young container", series: []string{containerSeries(waitingMetric, "web-0", "app", `"0.2"`)}, throttled: unknown,
+			waiting: unknown},
+		{name: "young container after a restart",
+			series: []string{waiting(`"0.2"`), containerSeries(waitingMetric, "web-0", "app", `"0.2"`, "id=/2")}, throttled: unknown,
+			waiting: unknown},
+		{name: "half of a restart", series: []string{periods(`"10"`), throttled(`"1"`), throttled(`"6"`, "id=/2")}, throttled: unknown,
+			waiting: unknown},
+		{name: "two jobs",
+			series: []string{periods(`"10"`), throttled(`"6"`), waiting(`"0.2"`),
+				periods(`"10"`, "job=b"), throttled(`"6"`, "job=b"), waiting(`"0.2"`, "job=b")},
+			throttled: unknown, waiting: unknown},
+		{name: "two jobs with one metric each", series: []string{periods(`"10"`), throttled(`"6"`, "job=b")}, throttled: unknown,
+			waiting: unknown},
+		{name: "two clusters", series: []string{waiting(`"0.2"`, "cluster=a"), periods(`"10"`, "cluster=b"), throttled(`"6"`, "cluster=b")},
+			throttled: unknown, waiting: unknown},
+		{name: "number as a label", series: []string{periods(`"10"`), throttled(`"6"`), `{"metric":{"pod":7},"value":[1,"1"]}`},
+			throttled: 0.6, waiting: unknown, fails: "failed to parse 1 series, such as: "},
+		{name: "number as a value", series: []string{periods(`"10"`), throttled(`6`), waiting(`"0.2"`)}, throttled: unknown, waiting: 0.2,
+			fails: "failed to parse 1 series, such as: "},
+		{name: "text as a value", series: []string{waiting(`"much"`)}, throttled: unknown, waiting: unknown,
+			fails: "failed to parse 2 series, such as: "},
 	} {
-		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vector(c.series...)) })
-		shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
-		if c.fails == "" {
-			require.NoError(t, err, name)
-		} else {
-			require.ErrorContains(t, err, c.fails, name)
-		}
-		t.Run(name, func(t *testing.T) { requireShare(t, c.throttled, c.waiting, PressureOf(shares, "web-0", "app")) })
+		t.Run(tc.name, func(t *testing.T) {
+			s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vector(tc.series...)) })
+			shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
+			if tc.fails == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.fails)
+			}
+			requireShare(t, tc.throttled, tc.waiting, PressureOf(shares, "web-0", "app"))
+		})
 	}
 }
 
 func TestCPUPressure_FailureReturnsNoResults(t *testing.T) {
 	series := throttled(`"0.9"`) + "," + periods(`"1"`)
-	for want, answer := range map[string]string{
-		"must be an object: check that the server is Prometheus": `[]`,
-		"invalid character":                               `<html>`,
-		"truncated response":                              strings.TrimSuffix(vector(series), "]}}"),
-		"returned a scalar: must return series":           `{"status":"success","data":{"resultType":"scalar","result":[1772438400,"0.9"]}}`,
-		"unexpected result type matrix, expected vector":  `{"status":"success","data":{"resultType":"matrix","result":[` + strings.NewReplacer(`"value":[`, `"values":[[`, `]}`, `]]}`).Replace(series) + `]}}`,
-		"result may be incomplete: a store is away":       strings.Replace(vector(series), `{"status"`, `{"warnings":["a store is away"],"status"`, 1),
-		"too many samples":                                `{"status":"error","errorType":"execution","error":"too many samples"}`,
-		"cannot unmarshal number into Go value of type s": `{"status":7}`,
+	for _, tc := range []struct{ name, want, answer string }{
+		{name: "list", want: "must be an object: check that the server is Prometheus", answer: `[]`},
+		{name: "HTML", want: "invalid character", answer: `<html>`},
+		{name: "truncated response", want: "truncated response", answer: strings.TrimSuffix(vector(series), "]}}")},
+		{name: "scalar", want: "returned a scalar: must return series",
+			answer: `{"status":"success","data":{"resultType":"scalar","result":[1772438400,"0.9"]}}`},
+		{name: "matrix", want: "unexpected result type matrix, expected vector",
+			answer: `{"status":"success","data":{"resultType":"matrix","result":[` +
+				strings.NewReplacer(`"value":[`, `"values":[[`, `]}`, `]]}`).Replace(series) + `]}}`},
+		{name: "warning", want: "result may be incomplete: a store is away",
+			answer: strings.Replace(vector(series), `{"status"`, `{"warnings":["a store is away"],"status"`, 1)},
+		{name: "rejected query", want: "too many samples", answer: `{"status":"error","errorType":"execution","error":"too many samples"}`},
+		{name: "status is a number", want: "cannot unmarshal number into Go value of type s", answer: `{"status":7}`},
 	} {
-		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
-		shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
-		require.ErrorContains(t, err, "query CPU pressure of 1 pods of namespace shop starting with web-0: ", answer)
-		require.ErrorContains(t, err, want, answer)
-		require.Empty(t, shares, answer)
+		t.Run(tc.name, func(t *testing.T) {
+			s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, tc.answer) })
+			shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
+			require.ErrorContains(t, err, "query CPU pressure of 1 pods of namespace shop starting with web-0: ", tc.answer)
+			require.ErrorContains(t, err, tc.want, tc.answer)
+			require.Empty(t, shares, tc.answer)
+		})
 	}
 	server := httptest.NewServer(nil)
 	server.Close()
@@ -263,22 +295,31 @@ func TestCPUPressure_BoundsResponseSize(t *testing.T) {
 		}
 		return sent
 	}
-	for want, write := range map[string]func(io.Writer) int{"the response exceeds 20000 series": million, "the response exceeds 1048576 bytes in one series": endless} {
-		sent := make(chan int, 1)
-		s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprint(w, strings.TrimSuffix(vector(periods(`"10"`), throttled(`"6"`)), "]}}")+",")
-			sent <- write(w)
+	for _, tc := range []struct {
+		name  string
+		want  string
+		write func(io.Writer) int
+	}{
+		{name: "too many series", want: "the response exceeds 20000 series", write: million},
+		{name: "endless series", want: "the response exceeds 1048576 bytes in one series", write: endless},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sent := make(chan int, 1)
+			s := serveSource(t, func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprint(w, strings.TrimSuffix(vector(periods(`"10"`), throttled(`"6"`)), "]}}")+",")
+				sent <- tc.write(w)
+			})
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			require.ErrorContains(t, err, tc.want)
+			require.Empty(t, shares, "of a part nobody knows what the rest would say")
+			require.Less(t, <-sent, 64<<20)
+			require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(16<<20))
 		})
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		shares, err := s.CPUPressure(t.Context(), "shop", []string{"web-0"}, changed)
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		require.ErrorContains(t, err, want)
-		require.Empty(t, shares, "of a part nobody knows what the rest would say")
-		require.Less(t, <-sent, 64<<20, want)
-		require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(16<<20), want)
 	}
 }
 
@@ -425,21 +466,33 @@ func TestCPUPressure_UsesConfiguredLabelsAndJob(t *testing.T) {
 }
 
 func TestEvidenceConfig_Validate(t *testing.T) {
-	for want, set := range map[string]func(*EvidenceConfig){
-		"--prometheus-address: prometheus:9090 must be a URL": func(c *EvidenceConfig) { c.Address = "prometheus:9090" },
-		"--prometheus-query-timeout=soon: must be":            func(c *EvidenceConfig) { c.QueryTimeout = "soon" },
-		"--prometheus-query-timeout=0s: must be":              func(c *EvidenceConfig) { c.QueryTimeout = "0s" },
-		"--prometheus-query-timeout=61s: must be at most 1m":  func(c *EvidenceConfig) { c.QueryTimeout = "61s" },
-		"--container-namespace-label=a-b: must be the name":   func(c *EvidenceConfig) { c.NamespaceLabel = "a-b" },
-		"--container-pod-name-label=: must be the name":       func(c *EvidenceConfig) { c.PodLabel = "" },
-		`--container-name-label=a="x": must be the name`:      func(c *EvidenceConfig) { c.ContainerLabel = `a="x"` },
-		"--username=u: excludes a bearer token":               func(c *EvidenceConfig) { c.Username, c.BearerToken = "u", "t" },
+	for _, tc := range []struct {
+		name string
+		want string
+		set  func(*EvidenceConfig)
+	}{
+		{name: "address without a scheme", want: "--prometheus-address: prometheus:9090 must be a URL",
+			set: func(c *EvidenceConfig) { c.Address = "prometheus:9090" }},
+		{name: "invalid timeout", want: "--prometheus-query-timeout=soon: must be",
+			set: func(c *EvidenceConfig) { c.QueryTimeout = "soon" }},
+		{name: "timeout of zero", want: "--prometheus-query-timeout=0s: must be", set: func(c *EvidenceConfig) { c.QueryTimeout = "0s" }},
+		{name: "timeout above the maximum", want: "--prometheus-query-timeout=61s: must be at most 1m",
+			set: func(c *EvidenceConfig) { c.QueryTimeout = "61s" }},
+		{name: "invalid namespace label", want: "--container-namespace-label=a-b: must be the name",
+			set: func(c *EvidenceConfig) { c.NamespaceLabel = "a-b" }},
+		{name: "empty pod label", want: "--container-pod-name-label=: must be the name", set: func(c *EvidenceConfig) { c.PodLabel = "" }},
+		{name: "invalid container label", want: `--container-name-label=a="x": must be the name`,
+			set: func(c *EvidenceConfig) { c.ContainerLabel = `a="x"` }},
+		{name: "user name and token", want: "--username=u: excludes a bearer token",
+			set: func(c *EvidenceConfig) { c.Username, c.BearerToken = "u", "t" }},
 	} {
-		c := DefaultEvidenceConfig()
-		c.Address = "http://prometheus.monitoring.svc"
-		require.NoError(t, c.Validate())
-		set(&c)
-		require.ErrorContains(t, c.Validate(), want)
+		t.Run(tc.name, func(t *testing.T) {
+			c := DefaultEvidenceConfig()
+			c.Address = "http://prometheus.monitoring.svc"
+			require.NoError(t, c.Validate())
+			tc.set(&c)
+			require.ErrorContains(t, c.Validate(), tc.want)
+		})
 	}
 	c := DefaultEvidenceConfig()
 	c.QueryTimeout, c.PodLabel = "soon", ""

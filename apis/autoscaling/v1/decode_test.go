@@ -8,17 +8,31 @@ import (
 )
 
 func TestBucketWeights_InvalidWeightsKeepOtherCheckpoints(t *testing.T) {
-	for weights, want := range map[string]map[int]uint32{
-		`{"3":10000}`: {3: 10000}, `{}`: {}, `null`: nil,
-		`{"x":1}`: {UnreadableBucket: 1}, `{"1":-1}`: {UnreadableBucket: 1}, `{"1":1.5}`: {UnreadableBucket: 1},
-		`{"1":4294967296}`: {UnreadableBucket: 1}, `{"1":"1"}`: {UnreadableBucket: 1}, `[1]`: {UnreadableBucket: 1}, `7`: {UnreadableBucket: 1},
+	for _, tc := range []struct {
+		name    string
+		weights string
+		want    map[int]uint32
+	}{
+		{name: "one bucket", weights: `{"3":10000}`, want: map[int]uint32{3: 10000}},
+		{name: "no buckets", weights: `{}`, want: map[int]uint32{}},
+		{name: "null", weights: `null`},
+		{name: "bucket is no number", weights: `{"x":1}`, want: map[int]uint32{UnreadableBucket: 1}},
+		{name: "negative weight", weights: `{"1":-1}`, want: map[int]uint32{UnreadableBucket: 1}},
+		{name: "fractional weight", weights: `{"1":1.5}`, want: map[int]uint32{UnreadableBucket: 1}},
+		{name: "weight out of range", weights: `{"1":4294967296}`, want: map[int]uint32{UnreadableBucket: 1}},
+		{name: "weight is a string", weights: `{"1":"1"}`, want: map[int]uint32{UnreadableBucket: 1}},
+		{name: "list", weights: `[1]`, want: map[int]uint32{UnreadableBucket: 1}},
+		{name: "number", weights: `7`, want: map[int]uint32{UnreadableBucket: 1}},
 	} {
-		var list VerticalPodAutoscalerCheckpointList
-		text := `{"items":[{"status":{"cpuHistogram":{"totalWeight":2,"bucketWeights":` + weights + `}}},{"status":{"totalSamplesCount":5}}]}`
-		require.NoError(t, json.Unmarshal([]byte(text), &list), weights)
-		require.Equal(t, want, list.Items[0].Status.CPUHistogram.BucketWeights, weights)
-		require.Equal(t, 2.0, list.Items[0].Status.CPUHistogram.TotalWeight, weights)
-		require.Equal(t, 5, list.Items[1].Status.TotalSamplesCount)
+		t.Run(tc.name, func(t *testing.T) {
+			var list VerticalPodAutoscalerCheckpointList
+			text := `{"items":[{"status":{"cpuHistogram":{"totalWeight":2,"bucketWeights":` + tc.weights +
+				`}}},{"status":{"totalSamplesCount":5}}]}`
+			require.NoError(t, json.Unmarshal([]byte(text), &list))
+			require.Equal(t, tc.want, list.Items[0].Status.CPUHistogram.BucketWeights)
+			require.Equal(t, 2.0, list.Items[0].Status.CPUHistogram.TotalWeight)
+			require.Equal(t, 5, list.Items[1].Status.TotalSamplesCount)
+		})
 	}
 }
 

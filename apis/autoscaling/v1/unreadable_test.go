@@ -14,37 +14,43 @@ import (
 // minutes. Without a guard, this test does not end.
 func TestVPADecode_InvalidQuantityKeepsOtherVPAs(t *testing.T) {
 	const spec = `"targetRef":{"kind":"Deployment","name":"web"},"updatePolicy":{"updateMode":"InPlace"},"recommenders":[{"name":"mine"}]`
-	for quantity, wrong := range map[string]string{
-		`"1e-2147483647"`:                       "exponent",
-		`"1E+999999"`:                           "exponent",
-		`1e-2147483647`:                         "exponent",
-		`"1\u0065-2147483647"`:                  "exponent",
-		`"` + strings.Repeat("9", 100000) + `"`: "longer than 64 bytes",
-		`"1e.5"`:                                `"1e.5" is not a quantity`,
-		`"1e1.5"`:                               "is not a quantity",
-		`"1e5."`:                                "is not a quantity",
+	for _, tc := range []struct{ name, quantity, want string }{
+		{name: "exponent", quantity: `"1e-2147483647"`, want: "exponent"},
+		{name: "capital exponent with a sign", quantity: `"1E+999999"`, want: "exponent"},
+		{name: "exponent of a number", quantity: `1e-2147483647`, want: "exponent"},
+		{name: "escaped exponent", quantity: `"1\u0065-2147483647"`, want: "exponent"},
+		{name: "too long", quantity: `"` + strings.Repeat("9", 100000) + `"`, want: "longer than 64 bytes"},
+		{name: "exponent without digits", quantity: `"1e.5"`, want: `"1e.5" is not a quantity`},
+		{name: "fractional exponent", quantity: `"1e1.5"`, want: "is not a quantity"},
+		{name: "exponent with a trailing dot", quantity: `"1e5."`, want: "is not a quantity"},
 	} {
-		for at, part := range map[string]string{
-			"spec.resourcePolicy.containerPolicies[0].minAllowed.cpu":            `"resourcePolicy":{"containerPolicies":[{"containerName":"a","minAllowed":{"cpu":%s}}]}}`,
-			"spec.resourcePolicy.containerPolicies[0].startupBoost.cpu.quantity": `"resourcePolicy":{"containerPolicies":[{"startupBoost":{"cpu":{"quantity":%s}}}]}}`,
-			"spec.startupBoost.cpu.quantity":                                     `"startupBoost":{"cpu":{"quantity":%s}}}`,
-		} {
-			text := `{"items":[{"metadata":{"name":"bad","namespace":"ns"},"status":{"observedGeneration":7},"spec":{` + spec + `,` + fmt.Sprintf(part, quantity) + `},{"metadata":{"name":"good"},"spec":{"targetRef":{"kind":"Deployment","name":"7e1234567"}}}]}`
-			var list VerticalPodAutoscalerList
-			require.NoError(t, json.Unmarshal([]byte(text), &list), quantity)
-			bad := list.Items[0]
-			require.Equal(t, "ns/bad", bad.Namespace+"/"+bad.Name)
-			require.Contains(t, bad.Annotations[UnreadableAnnotation], at)
-			require.Contains(t, bad.Annotations[UnreadableAnnotation], wrong)
-			require.Equal(t, "web", bad.Spec.TargetRef.Name, "it keeps its target, or its history would be thrown away")
-			require.Equal(t, UpdateModeInPlace, *bad.Spec.UpdatePolicy.UpdateMode)
-			require.Equal(t, "mine", bad.Spec.Recommenders[0].Name)
-			require.Nil(t, bad.Spec.ResourcePolicy)
-			require.Nil(t, bad.Spec.StartupBoost)
-			require.EqualValues(t, 7, bad.Status.ObservedGeneration)
-			require.Equal(t, "7e1234567", list.Items[1].Spec.TargetRef.Name, "a name is no quantity")
-			require.Empty(t, list.Items[1].Annotations)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			for at, part := range map[string]string{
+				"spec.resourcePolicy.containerPolicies[0].minAllowed.cpu": `"resourcePolicy":{"containerPolicies":` +
+					`[{"containerName":"a","minAllowed":{"cpu":%s}}]}}`,
+				"spec.resourcePolicy.containerPolicies[0].startupBoost.cpu.quantity": `"resourcePolicy":{"containerPolicies":` +
+					`[{"startupBoost":{"cpu":{"quantity":%s}}}]}}`,
+				"spec.startupBoost.cpu.quantity": `"startupBoost":{"cpu":{"quantity":%s}}}`,
+			} {
+				text := `{"items":[{"metadata":{"name":"bad","namespace":"ns"},"status":{"observedGeneration":7},"spec":{` + spec + `,` +
+					fmt.Sprintf(part, tc.quantity) +
+					`},{"metadata":{"name":"good"},"spec":{"targetRef":{"kind":"Deployment","name":"7e1234567"}}}]}`
+				var list VerticalPodAutoscalerList
+				require.NoError(t, json.Unmarshal([]byte(text), &list))
+				bad := list.Items[0]
+				require.Equal(t, "ns/bad", bad.Namespace+"/"+bad.Name)
+				require.Contains(t, bad.Annotations[UnreadableAnnotation], at)
+				require.Contains(t, bad.Annotations[UnreadableAnnotation], tc.want)
+				require.Equal(t, "web", bad.Spec.TargetRef.Name, "it keeps its target, or its history would be thrown away")
+				require.Equal(t, UpdateModeInPlace, *bad.Spec.UpdatePolicy.UpdateMode)
+				require.Equal(t, "mine", bad.Spec.Recommenders[0].Name)
+				require.Nil(t, bad.Spec.ResourcePolicy)
+				require.Nil(t, bad.Spec.StartupBoost)
+				require.EqualValues(t, 7, bad.Status.ObservedGeneration)
+				require.Equal(t, "7e1234567", list.Items[1].Spec.TargetRef.Name, "a name is no quantity")
+				require.Empty(t, list.Items[1].Annotations)
+			}
+		})
 	}
 }
 

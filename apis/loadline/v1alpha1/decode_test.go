@@ -96,25 +96,30 @@ func TestPolicyAndRecord_RoundTrip(t *testing.T) {
 
 // Otherwise one policy with such a quantity would break every program that lists policies.
 func TestPolicyDecode_InvalidPolicyKeepsOtherPolicies(t *testing.T) {
-	for bad, problem := range map[string]string{
-		`"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{"cpu":"1e.5"}}]}`:          "spec.resourcePolicy",
-		`"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{"cpu":"1e-2147483647"}}]}`: "exponent",
-		`"rollout":{"cooldown":"soon"}`: "spec: ",
-		`"rollout":` + "7":              "spec: ",
+	for _, tc := range []struct{ name, fields, want string }{
+		{name: "invalid quantity", fields: `"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{"cpu":"1e.5"}}]}`,
+			want: "spec.resourcePolicy"},
+		{name: "quantity with a huge exponent",
+			fields: `"resourcePolicy":{"containerPolicies":[{"containerName":"c","minAllowed":{"cpu":"1e-2147483647"}}]}`,
+			want:   "exponent"},
+		{name: "invalid duration", fields: `"rollout":{"cooldown":"soon"}`, want: "spec: "},
+		{name: "field of another type", fields: `"rollout":` + "7", want: "spec: "},
 	} {
-		text := `{"items":[{"metadata":{"name":"bad","uid":"u"},"spec":{"priority":7,` + bad + `}},` + fullPolicy + `]}`
-		var list SizingPolicyList
-		require.NoError(t, json.Unmarshal([]byte(text), &list), bad)
-		require.Len(t, list.Items, 2)
-		require.Equal(t, "bad", list.Items[0].Name)
-		require.Contains(t, list.Items[0].Annotations[vpav1.UnreadableAnnotation], problem, bad)
-		require.Nil(t, list.Items[0].Spec.ResourcePolicy)
-		require.Empty(t, list.Items[1].Annotations)
-		if strings.HasPrefix(bad, `"resourcePolicy"`) {
-			require.EqualValues(t, 7, *list.Items[0].Spec.Priority, "what can be read is kept")
-			continue
-		}
-		require.Error(t, Decode([]byte(`{"spec":{`+bad+`}}`), &SizingPolicy{}), bad)
+		t.Run(tc.name, func(t *testing.T) {
+			text := `{"items":[{"metadata":{"name":"bad","uid":"u"},"spec":{"priority":7,` + tc.fields + `}},` + fullPolicy + `]}`
+			var list SizingPolicyList
+			require.NoError(t, json.Unmarshal([]byte(text), &list))
+			require.Len(t, list.Items, 2)
+			require.Equal(t, "bad", list.Items[0].Name)
+			require.Contains(t, list.Items[0].Annotations[vpav1.UnreadableAnnotation], tc.want)
+			require.Nil(t, list.Items[0].Spec.ResourcePolicy)
+			require.Empty(t, list.Items[1].Annotations)
+			if strings.HasPrefix(tc.fields, `"resourcePolicy"`) {
+				require.EqualValues(t, 7, *list.Items[0].Spec.Priority, "what can be read is kept")
+				return
+			}
+			require.Error(t, Decode([]byte(`{"spec":{`+tc.fields+`}}`), &SizingPolicy{}))
+		})
 	}
 }
 

@@ -27,17 +27,19 @@ func TestSchedule_HoldsLastStepForever(t *testing.T) {
 }
 
 func TestSchedule_RejectsInvalidText(t *testing.T) {
-	for text, want := range map[string]string{
-		"1x":       `step 1: want an amount such as 250m, 2 or 100Mi, got "1x"`,
-		"-1":       "want an amount",
-		"NaN":      "want an amount",
-		"Mi":       "want an amount",
-		"1,2":      `step 1: want AMOUNT:DURATION, got "1"; only the last step may hold for good`,
-		"1:5s,2:x": `step 2: want a duration above 0 such as 30s, got "x"`,
-		"1:0s":     "want a duration above 0",
+	for _, tc := range []struct{ name, text, want string }{
+		{name: "unknown unit", text: "1x", want: `step 1: want an amount such as 250m, 2 or 100Mi, got "1x"`},
+		{name: "negative amount", text: "-1", want: "want an amount"},
+		{name: "not a number", text: "NaN", want: "want an amount"},
+		{name: "unit without an amount", text: "Mi", want: "want an amount"},
+		{name: "step without a duration", text: "1,2", want: `step 1: want AMOUNT:DURATION, got "1"; only the last step may hold for good`},
+		{name: "invalid duration", text: "1:5s,2:x", want: `step 2: want a duration above 0 such as 30s, got "x"`},
+		{name: "duration of zero", text: "1:0s", want: "want a duration above 0"},
 	} {
-		_, err := parseSchedule(text)
-		require.ErrorContains(t, err, want, text)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := parseSchedule(tc.text)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 	_, err := newPlan("65", "1:")
 	require.ErrorContains(t, err, "-cpu: want at most 64 cores, got 65")

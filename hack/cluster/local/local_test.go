@@ -50,21 +50,24 @@ func TestDown_RejectsForeignFolder(t *testing.T) {
 }
 
 func TestDispatch_RejectsInvalidCommandLines(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		args []string
 		want string
 	}{
-		{[]string{"start"}, "unknown command; want up, down"},
-		{[]string{"up"}, "--dir: want the folder"},
-		{[]string{"up", "--dir", "x", "y"}, `want no arguments besides flags, got "y"`},
-		{[]string{"down", "--nodes", "3"}, "unknown flag: --nodes"},
-		{[]string{"run", "--dir", "x"}, "want a command after --"},
-		{[]string{"load", "--dir", "x"}, "want archives of images"},
-		{[]string{"load", "--dir", "x", "image.tar"}, "no real node in"},
+		{name: "unknown command", args: []string{"start"}, want: "unknown command; want up, down"},
+		{name: "up without a folder", args: []string{"up"}, want: "--dir: want the folder"},
+		{name: "up with an argument", args: []string{"up", "--dir", "x", "y"}, want: `want no arguments besides flags, got "y"`},
+		{name: "down with an unknown flag", args: []string{"down", "--nodes", "3"}, want: "unknown flag: --nodes"},
+		{name: "run without a command", args: []string{"run", "--dir", "x"}, want: "want a command after --"},
+		{name: "load without an archive", args: []string{"load", "--dir", "x"}, want: "want archives of images"},
+		{name: "load without a real node", args: []string{"load", "--dir", "x", "image.tar"}, want: "no real node in"},
 	} {
-		code, err := dispatch(c.args[0], c.args[1:])
-		require.NotZero(t, code)
-		require.ErrorContains(t, err, c.want)
-		require.NotContains(t, err.Error(), "\n")
+		t.Run(tc.name, func(t *testing.T) {
+			code, err := dispatch(tc.args[0], tc.args[1:])
+			require.NotZero(t, code)
+			require.ErrorContains(t, err, tc.want)
+			require.NotContains(t, err.Error(), "\n")
+		})
 	}
 }

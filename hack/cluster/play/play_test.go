@@ -56,17 +56,19 @@ func TestReadDemand_PrefersContainerAnnotation(t *testing.T) {
 }
 
 func TestReadDemand_RejectsInvalidAnnotations(t *testing.T) {
-	for annotation, c := range map[string]struct{ value, want string }{
-		CPUAnnotation:    {"lots", "want a quantity"},
-		MemoryAnnotation: {"-1Mi", "want a quantity"},
-		SpeedAnnotation:  {"0", "want a number above 0"},
-		OffsetAnnotation: {"5", "want a duration"},
-		RampAnnotation:   {"-5s", "want a duration"},
-		TraceAnnotation:  {"a:b", "want NAME or NAME:CPUCOLUMN,MEMORYCOLUMN"},
+	for _, tc := range []struct{ name, annotation, value, want string }{
+		{name: "CPU that is not a quantity", annotation: CPUAnnotation, value: "lots", want: "want a quantity"},
+		{name: "negative memory", annotation: MemoryAnnotation, value: "-1Mi", want: "want a quantity"},
+		{name: "zero speed", annotation: SpeedAnnotation, value: "0", want: "want a number above 0"},
+		{name: "offset without a unit", annotation: OffsetAnnotation, value: "5", want: "want a duration"},
+		{name: "negative ramp", annotation: RampAnnotation, value: "-5s", want: "want a duration"},
+		{name: "trace with only one column", annotation: TraceAnnotation, value: "a:b", want: "want NAME or NAME:CPUCOLUMN,MEMORYCOLUMN"},
 	} {
-		_, err := ReadDemand(pod(map[string]string{annotation: c.value}, "app"), "app", 1, trace.NewLibrary(""))
-		require.ErrorContains(t, err, annotation)
-		require.ErrorContains(t, err, c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := ReadDemand(pod(map[string]string{tc.annotation: tc.value}, "app"), "app", 1, trace.NewLibrary(""))
+			require.ErrorContains(t, err, tc.annotation)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 }
 

@@ -54,22 +54,41 @@ func TestRead_ReadsAllStagesOfAFolder(t *testing.T) {
 }
 
 func TestRead_RejectsInvalidStages(t *testing.T) {
-	for want, content := range map[string]string{
-		`apiVersion: want kwok.x-k8s.io/v1alpha1, got "v1"`: "{apiVersion: v1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}}}",
-		`kind: want Stage, got "Pod"`:                       "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Pod, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}}}",
-		`metadata.name: want a name`:                        "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: A B}, spec: {resourceRef: {kind: Pod}, next: {}}}",
-		`spec.resourceRef.kind: want a kind`:                "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {next: {}}}",
-		`spec.next: want what happens`:                      "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}}}",
-		`unknown field "slector"`:                           "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {slector: {}}}",
-		`want a query in the language of jq, got ".a[ (`:    "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, selector: {matchExpressions: [{key: '.a['}]}}}",
-		`want a query in the language of jq, got "| (`:      "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, delay: {jitterDurationFrom: {expressionFrom: '|'}}}}",
-		`want a query in the language of jq, got ".b[ (`:    "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, selector: {matchExpressions: [{jq: {key: '.b['}}]}}}",
-		`want a query in the language of jq, got "|| (`:     "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, delay: {durationFrom: {jq: {expression: '||'}}}}}",
-		`want a query in the language of jq, got "&& (`:     "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, weightFrom: {expressionFrom: '&&'}}}",
+	for _, tc := range []struct{ name, want, content string }{
+		{name: "other API version", want: `apiVersion: want kwok.x-k8s.io/v1alpha1, got "v1"`,
+			content: "{apiVersion: v1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}}}"},
+		{name: "other kind", want: `kind: want Stage, got "Pod"`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Pod, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}}}"},
+		{name: "invalid name", want: `metadata.name: want a name`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: A B}, " +
+				"spec: {resourceRef: {kind: Pod}, next: {}}}"},
+		{name: "no kind of the resource", want: `spec.resourceRef.kind: want a kind`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {next: {}}}"},
+		{name: "no next step", want: `spec.next: want what happens`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}}}"},
+		{name: "unknown field", want: `unknown field "slector"`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {slector: {}}}"},
+		{name: "invalid key of a match expression", want: `want a query in the language of jq, got ".a[ (`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, " +
+				"selector: {matchExpressions: [{key: '.a['}]}}}"},
+		{name: "invalid jitter expression", want: `want a query in the language of jq, got "| (`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, " +
+				"delay: {jitterDurationFrom: {expressionFrom: '|'}}}}"},
+		{name: "invalid jq key of a match expression", want: `want a query in the language of jq, got ".b[ (`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, " +
+				"selector: {matchExpressions: [{jq: {key: '.b['}}]}}}"},
+		{name: "invalid jq duration", want: `want a query in the language of jq, got "|| (`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, " +
+				"delay: {durationFrom: {jq: {expression: '||'}}}}}"},
+		{name: "invalid weight expression", want: `want a query in the language of jq, got "&& (`,
+			content: "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, " +
+				"weightFrom: {expressionFrom: '&&'}}}"},
 	} {
-		_, err := Read(folder(map[string]string{"bad.yaml": content, "good.yaml": slow}))
-		require.ErrorContains(t, err, "bad.yaml: ")
-		require.ErrorContains(t, err, want)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Read(folder(map[string]string{"bad.yaml": tc.content, "good.yaml": slow}))
+			require.ErrorContains(t, err, "bad.yaml: ")
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 	_, err := Read(folder(map[string]string{"a.yaml": slow, "b.yaml": slow}))
 	require.ErrorContains(t, err, "b.yaml: duplicate stage pod-ready, also in a.yaml")

@@ -128,30 +128,50 @@ func TestSimulation_DefersResizesBySize(t *testing.T) {
   spec: {containers: [{name: a, resources: {requests: {%s}}}, {name: b}]}}`, annotations, have, want)
 	}
 	const plain, deferred = "pod-resize", "pod-resize-deferred"
-	for _, c := range []struct {
-		what, cpu, memory       string
+	for _, tc := range []struct {
+		name, cpu, memory       string
 		annotations, want, have string
 		stage                   string
 	}{
-		{"no bound", "", "", "", "cpu: 64, memory: 1Ti", "cpu: 1", plain},
-		{"little", "2", "1Gi", "", "cpu: 1999m, memory: 1023Mi", "cpu: 1, memory: 1Gi", plain},
-		{"just the bound", "2", "1Gi", "", "cpu: 2, memory: 1Gi", "cpu: 1, memory: 100Mi", plain},
-		{"cpu", "2", "1Gi", "", "cpu: 2001m, memory: 100Mi", "cpu: 1, memory: 100Mi", deferred},
-		{"memory", "2", "1Gi", "", "cpu: 100m, memory: 1073741825", "cpu: 1, memory: 100Mi", deferred},
-		{"memory in decimal", "2", "1Gi", "", "memory: 1074M", "memory: 100Mi", deferred},
-		{"memory with an exponent", "2", "1Gi", "", "memory: 2e9", "memory: 100Mi", deferred},
-		{"cpu without bound", "", "1Gi", "", "cpu: 100", "cpu: 1", plain},
-		{"still large, but less", "2", "1Gi", "", "cpu: 3", "cpu: 4", plain},
-		{"nothing before", "2", "1Gi", "", "cpu: 3", "", deferred},
-		{"the annotation wins", "2", "1Gi", "sim.loadline.dev/resize: defer", "cpu: 1", "cpu: 500m", deferred},
-		{"another annotation wins", "2", "1Gi", "sim.loadline.dev/resize: accept", "cpu: 3", "cpu: 500m", plain},
-		{"infeasible", "2", "1Gi", "sim.loadline.dev/resize: infeasible", "cpu: 3", "cpu: 500m", "pod-resize-infeasible"},
+		{name: "no bound", want: "cpu: 64, memory: 1Ti", have: "cpu: 1", stage: plain},
+		{name: "below the bounds", cpu: "2", memory: "1Gi", want: "cpu: 1999m, memory: 1023Mi", have: "cpu: 1, memory: 1Gi", stage: plain},
+		{name: "exactly the CPU bound", cpu: "2", memory: "1Gi", want: "cpu: 2, memory: 1Gi", have: "cpu: 1, memory: 100Mi", stage: plain},
+		{
+			name: "CPU above its bound", cpu: "2", memory: "1Gi", want: "cpu: 2001m, memory: 100Mi", have: "cpu: 1, memory: 100Mi",
+			stage: deferred,
+		},
+		{
+			name: "memory above its bound", cpu: "2", memory: "1Gi", want: "cpu: 100m, memory: 1073741825", have: "cpu: 1, memory: 100Mi",
+			stage: deferred,
+		},
+		{name: "decimal memory above its bound", cpu: "2", memory: "1Gi", want: "memory: 1074M", have: "memory: 100Mi", stage: deferred},
+		{
+			name: "memory with an exponent above its bound", cpu: "2", memory: "1Gi", want: "memory: 2e9", have: "memory: 100Mi",
+			stage: deferred,
+		},
+		{name: "no CPU bound", memory: "1Gi", want: "cpu: 100", have: "cpu: 1", stage: plain},
+		{name: "reduction that stays above the bound", cpu: "2", memory: "1Gi", want: "cpu: 3", have: "cpu: 4", stage: plain},
+		{name: "no previous request", cpu: "2", memory: "1Gi", want: "cpu: 3", stage: deferred},
+		{
+			name: "defer annotation below the bounds", cpu: "2", memory: "1Gi", annotations: "sim.loadline.dev/resize: defer",
+			want: "cpu: 1", have: "cpu: 500m", stage: deferred,
+		},
+		{
+			name: "accept annotation above the bounds", cpu: "2", memory: "1Gi", annotations: "sim.loadline.dev/resize: accept",
+			want: "cpu: 3", have: "cpu: 500m", stage: plain,
+		},
+		{
+			name: "infeasible annotation above the bounds", cpu: "2", memory: "1Gi", annotations: "sim.loadline.dev/resize: infeasible",
+			want: "cpu: 3", have: "cpu: 500m", stage: "pod-resize-infeasible",
+		},
 	} {
-		all, err := simulation(instance.Options{ResizeCPU: c.cpu, ResizeMemory: c.memory})
-		require.NoError(t, err)
-		for _, name := range []string{plain, deferred, "pod-resize-infeasible", "pod-resize-error"} {
-			require.Equal(t, name == c.stage, matches(t, all, name, pod(c.annotations, c.want, c.have)), "%s: %s", c.what, name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			all, err := simulation(instance.Options{ResizeCPU: tc.cpu, ResizeMemory: tc.memory})
+			require.NoError(t, err)
+			for _, name := range []string{plain, deferred, "pod-resize-infeasible", "pod-resize-error"} {
+				require.Equal(t, name == tc.stage, matches(t, all, name, pod(tc.annotations, tc.want, tc.have)), name)
+			}
+		})
 	}
 }
 

@@ -117,41 +117,27 @@ func TestBackoff_IgnoresStartupBoost(t *testing.T) {
 	recordDone(&memory, planAt(v, State{}, defaults(), noon).Actions[0], noon)
 	fresh := &v.Pods[0]
 	fresh.UID, fresh.Created = "new", noon.Add(time.Second)
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name        string
 		boosted     bool
 		cpu, memory resources.Amount
-		fruitless   int
+		backoffs    int
 	}{
-		{true, 3000, 1000, 0},
-		{true, 3000, 500, 1},
-		{false, 3000, 1000, 1},
-		{false, 1000, 1000, 0},
+		{name: "boosted pod with the recommended memory", boosted: true, cpu: 3000, memory: 1000},
+		{name: "boosted pod with less than the recommended memory", boosted: true, cpu: 3000, memory: 500, backoffs: 1},
+		{name: "CPU above the recommendation without boost", cpu: 3000, memory: 1000, backoffs: 1},
+		{name: "recommended requests without boost", cpu: 1000, memory: 1000},
 	} {
-		fresh.Boosted, fresh.Containers[0] = c.boosted, container(c.cpu, c.memory, 1000, 1000)
-		r := planAt(v, memory, defaults(), noon.Add(time.Minute))
-		require.Len(t, r.Backoffs, c.fruitless, "%+v", c)
+		t.Run(tc.name, func(t *testing.T) {
+			fresh.Boosted, fresh.Containers[0] = tc.boosted, container(tc.cpu, tc.memory, 1000, 1000)
+			r := planAt(v, memory, defaults(), noon.Add(time.Minute))
+			require.Len(t, r.Backoffs, tc.backoffs)
+		})
 	}
 	fresh.Boosted, fresh.Containers[0] = true, container(3000, 1000, 1000, 1000)
 	memory = planAt(v, memory, defaults(), noon.Add(time.Minute)).State
 	fresh.Boosted, fresh.Containers[0] = false, container(2000, 1000, 1000, 1000)
 	require.Len(t, planAt(v, memory, defaults(), noon.Add(2*time.Minute)).Backoffs, 1, "it shows when the boost is over")
-}
-
-func TestStabilization_DelaysReversal(t *testing.T) {
-	for _, mode := range []Mode{Recreate, InPlaceOrRecreate} {
-		v := deploymentWithOwner(mode, 2, nil)
-		c := defaults()
-		c.StabilizationWindow = 10 * time.Minute
-		var memory State
-		recordDone(&memory, planAt(v, State{}, c, noon).Actions[0], noon)
-		for i := range v.Pods {
-			v.Pods[i].Containers[0] = container(1000, 1000, 100, 100)
-		}
-		require.Equal(t, []string{"skip p0: Stabilizing", "skip p1: Stabilizing"}, formatPlan(planAt(v, memory, c, noon.Add(9*time.Minute))))
-		require.Len(t, planAt(v, memory, c, noon.Add(10*time.Minute)).Actions, 1)
-		c.StabilizationWindow = 0
-		require.Len(t, planAt(v, memory, c, noon.Add(time.Minute)).Actions, 1)
-	}
 }
 
 func TestResize_RetriesWithBackoff(t *testing.T) {
@@ -195,31 +181,6 @@ func TestState_DropsAttemptsOfGrantedResizes(t *testing.T) {
 	require.Empty(t, planAt(v, State{}, defaults(), noon).State.Recommended.Attempts, "it was never asked for")
 }
 
-func TestEviction_WaitsForRollout(t *testing.T) {
-	v := deployment(Recreate, 3, pods(3, func(i int, p *Pod) { p.Ready = i > 0 })...)
-	v.Groups[0].Rolling = true
-	generous := defaults()
-	generous.Tolerance = 1
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: RolloutInProgress", "skip p2: RolloutInProgress"}, formatPlan(planAtNoon(t, v, generous)),
-		"the pod that is not ready may need the change")
-	v.Mode = InPlaceOrRecreate
-	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: BudgetSpent", "skip p2: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())))
-	v.Pods = v.Pods[1:]
-	v.Groups[0].Replicas = 2
-	require.Equal(t, []string{"resize p1: OutOfBounds", "skip p2: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())), "a resize disturbs nobody")
-	v.Pods[0].Containers[0].Restarts[resources.CPU] = true
-	require.Contains(t, formatPlan(planAtNoon(t, v, defaults())), "skip p1: RolloutInProgress")
-}
-
-func TestBudget_KeepsLastReadyPod(t *testing.T) {
-	v := deployment(Recreate, 2, pods(2, func(i int, p *Pod) { p.Ready = i == 0 })...)
-	require.Equal(t, []string{"evict p1: OutOfBounds", "skip p0: NoBudget"}, formatPlan(planAtNoon(t, v, defaults())))
-	v = deployment(Recreate, 1, pods(1, nil)...)
-	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, formatPlan(planAtNoon(t, v, defaults())))
-	v.MinReplicas = 1
-	require.Equal(t, []string{"evict p0: OutOfBounds"}, formatPlan(planAtNoon(t, v, defaults())), "the VPA allows it")
-}
-
 // twoNodes sizes are cores and GiB.
 func twoNodes(free1, free2 resources.Amount, quotas ...Quota) *Capacity {
 	of := func(name string, size, free resources.Amount) Node {
@@ -230,45 +191,6 @@ func twoNodes(free1, free2 resources.Amount, quotas ...Quota) *Capacity {
 
 func deploymentOnNode(mode Mode, n int) *VPA {
 	return deployment(mode, n, pods(n, func(_ int, p *Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Actual.Requests })...)
-}
-
-func TestPlan_SkipsPodsThatDoNotFit(t *testing.T) {
-	plan := func(v *VPA, r *Capacity, m State, now time.Time) Result {
-		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), now)
-	}
-	v := deploymentOnNode(Recreate, 2)
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(plan(v, twoNodes(0, 1), State{}, noon)))
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(plan(v, twoNodes(0, 0), State{}, noon)))
-	v.Pods[0].Containers[0] = container(100, 100, 17000, 100)
-	require.Contains(t, formatPlan(plan(v, twoNodes(4, 16), State{}, noon)), "skip p0: TooLargeForNode")
-	c := defaults()
-	c.Autoscaled = true
-	v = deploymentOnNode(Recreate, 2)
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(Plan(View{VPAs: []VPA{*v}, Room: twoNodes(0, 0)}, State{}, c, noon)))
-
-	v = deploymentOnNode(InPlace, 2)
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(plan(v, twoNodes(0, 16), allRequested(v), noon)))
-	quota := Quota{Requests: resources.List{}.With(resources.CPU, 100)}
-	for _, mode := range []Mode{Recreate, InPlace, InPlaceOrRecreate} {
-		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, formatPlan(plan(deploymentOnNode(mode, 2), twoNodes(4, 4, quota), State{}, noon)))
-	}
-
-	t.Run("a full node is waited for, and then left", func(t *testing.T) {
-		v := deploymentOnNode(InPlaceOrRecreate, 2)
-		first := plan(v, twoNodes(0, 16), allRequested(v), noon)
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(first))
-		again := plan(v, twoNodes(0, 16), first.State, noon.Add(5*time.Minute))
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(again))
-		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, formatPlan(plan(v, twoNodes(0, 16), again.State, noon.Add(5*time.Minute+1))))
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, formatPlan(plan(v, twoNodes(0, 0), again.State, noon.Add(6*time.Minute))))
-	})
-	t.Run("a node that is too small is left at once", func(t *testing.T) {
-		v := deploymentOnNode(InPlaceOrRecreate, 2)
-		for i := range v.Pods {
-			v.Pods[i].Containers[0] = container(100, 100, 5000, 1000)
-		}
-		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, formatPlan(plan(v, twoNodes(4, 16), State{}, noon)))
-	})
 }
 
 func allRequested(v *VPA) (m State) {
@@ -316,38 +238,6 @@ func TestResize_IsSentOnceToFullNode(t *testing.T) {
 	require.Contains(t, formatPlan(r), "resize p1: OutOfBounds", "what it does not get yet it takes from nobody")
 }
 
-// If the quota cannot hold both pods, the webhook would cut the new pod to its template.
-func TestEviction_ShrinkingPodNeedsQuotaForReplacement(t *testing.T) {
-	shrinking := func(mode Mode, sized bool) View {
-		v := deployment(mode, 2, pods(2, func(_ int, p *Pod) {
-			p.SizedByVPA, p.Node, p.Containers = sized, "n1", []Container{container(900, 900, 300, 300)}
-			p.Footprint = p.Containers[0].Actual.Requests
-		})...)
-		tight := Quota{Requests: resources.NewList(200, 9<<30)}
-		return View{VPAs: []VPA{*v}, Room: twoNodes(1, 1, tight)}
-	}
-	for _, c := range []struct {
-		mode  Mode
-		sized bool
-		want  string
-	}{
-		{Recreate, true, "skip p0: QuotaFull"},
-		{Recreate, false, "evict p0: OutOfBounds"},
-		{InPlaceOrRecreate, true, "resize p0: OutOfBounds"},
-		{InPlaceOrRecreate, false, "resize or evict p0: OutOfBounds"},
-	} {
-		require.Equal(t, c.want, formatPlan(Plan(shrinking(c.mode, c.sized), State{}, defaults(), noon))[0], "%+v", c)
-	}
-}
-
-func TestResize_SkipsQoSClassChange(t *testing.T) {
-	unsized := func(_ int, p *Pod) {
-		p.Containers[0].Spec.Requests, p.Containers[0].Actual.Requests = resources.List{}, resources.List{}
-	}
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, formatPlan(planAtNoon(t, deployment(InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
-	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, formatPlan(planAtNoon(t, deployment(InPlace, 2, pods(2, unsized)...), defaults())))
-}
-
 // Kubelets with the static CPU manager policy refuse CPU changes of Guaranteed pods.
 func TestResize_RespectsStaticCPUPolicy(t *testing.T) {
 	sized := func(cpu, wantCPU resources.Amount, static bool) func(int, *Pod) {
@@ -369,25 +259,28 @@ func TestResize_RespectsStaticCPUPolicy(t *testing.T) {
 		p.FixedContainers = []policy.Container{{Requests: resources.NewList(1, 1)}}
 	}
 	left, evicted, resized := []string{"skip p0: StaticCPU", "skip p1: StaticCPU"}, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, "resize"
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		pod    func(int, *Pod)
 		pinned bool
 	}{
-		"whole CPUs":           {sized(2000, 4000, true), true},
-		"a share":              {sized(500, 1500, true), true},
-		"another node":         {sized(2000, 4000, false), false},
-		"only memory":          {sized(2000, 2000, true), false},
-		"class Burstable":      {burstable, false},
-		"Burstable by another": {oneOf, false},
+		{name: "whole CPUs of a Guaranteed pod", pod: sized(2000, 4000, true), pinned: true},
+		{name: "fraction of a CPU of a Guaranteed pod", pod: sized(500, 1500, true), pinned: true},
+		{name: "node without static CPU policy", pod: sized(2000, 4000, false)},
+		{name: "only memory changes", pod: sized(2000, 2000, true)},
+		{name: "Burstable pod", pod: burstable},
+		{name: "Burstable because of another container", pod: oneOf},
 	} {
-		for mode, want := range map[Mode][]string{InPlace: left, InPlaceOrRecreate: evicted} {
-			got := formatPlan(planAtNoon(t, deployment(mode, 2, pods(2, test.pod)...), defaults()))
-			if test.pinned {
-				require.Equal(t, want, got, name)
-			} else {
-				require.Contains(t, got[0], resized, name)
+		t.Run(tc.name, func(t *testing.T) {
+			for mode, want := range map[Mode][]string{InPlace: left, InPlaceOrRecreate: evicted} {
+				got := formatPlan(planAtNoon(t, deployment(mode, 2, pods(2, tc.pod)...), defaults()))
+				if tc.pinned {
+					require.Equal(t, want, got)
+				} else {
+					require.Contains(t, got[0], resized)
+				}
 			}
-		}
+		})
 	}
 	t.Run("budgets hold", func(t *testing.T) {
 		v := deployment(InPlaceOrRecreate, 1, pods(1, sized(2000, 4000, true))...)
@@ -416,16 +309,6 @@ func TestResize_RespectsStaticCPUPolicy(t *testing.T) {
 			require.True(t, r.Actions[0].OOMResize)
 		}
 	})
-}
-
-func TestResize_UnreportedResizeTimesOut(t *testing.T) {
-	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests })...)
-	first := planAtNoon(t, v, defaults())
-	require.Equal(t, []string{"skip p0: WaitingForNode", "skip p1: WaitingForNode"}, formatPlan(first))
-	later := planAt(v, first.State, defaults(), noon.Add(time.Hour+1))
-	require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, formatPlan(later))
-	v.Mode = InPlace
-	require.Empty(t, planAt(v, first.State, defaults(), noon.Add(time.Hour+1)).Actions)
 }
 
 func TestAction_Disrupts(t *testing.T) {

@@ -155,28 +155,3 @@ func TestCapacity_ReservesRoomOnce(t *testing.T) {
 	bound.NodeBound = true
 	r.Reserve(bound, true)
 }
-
-// On a node that is sized for its pods, a pod grows by moving to another such node.
-func TestPlan_NodesSizedForPodsAreNeverTooSmall(t *testing.T) {
-	quota := Quota{Requests: resources.NewList(10, 10<<20)}
-	for _, tc := range []struct {
-		name   string
-		mode   Mode
-		free   resources.Amount // free CPU of the node
-		quotas map[string][]Quota
-		want   string
-	}{
-		{name: "full, evicted at once", mode: InPlaceOrRecreate, want: "evict p0: ResizeStuck"},
-		{name: "mode Recreate", mode: Recreate, want: "evict p0: OutOfBounds"},
-		{name: "mode InPlace", mode: InPlace, want: "skip p0: TooLargeForNode"},
-		{name: "room for a resize", mode: InPlaceOrRecreate, free: 4000, want: "resize or evict p0: OutOfBounds"},
-		{name: "quotas count", mode: Recreate, quotas: map[string][]Quota{"shop": {quota}}, want: "skip p0: QuotaFull"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			v := deployment(tc.mode, 2, pods(2, func(_ int, p *Pod) { p.Node, p.Footprint = "f1", resources.NewList(100, 100<<20) })...)
-			node := Node{Name: "f1", FollowsPods: true, Allocatable: resources.NewList(tc.free+200, 8<<30), Free: resources.NewList(tc.free, 4<<30)}
-			r := Plan(View{VPAs: []VPA{*v}, Room: NewCapacity([]Node{node}, tc.quotas)}, State{}, defaults(), noon)
-			require.Equal(t, tc.want, formatPlan(r)[0])
-		})
-	}
-}

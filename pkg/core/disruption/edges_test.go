@@ -14,35 +14,38 @@ func TestResize_TimeoutIsInclusive(t *testing.T) {
 	gives := func(p *Pod) {
 		p.Containers[0].Actual.Limits, p.Containers[0].Spec.Limits = resources.NewList(500, 400<<20), resources.NewList(500, 200<<20)
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		state  ResizeState
 		change func(*Pod)
 		limit  time.Duration
 	}{
-		"deferred":                    {ResizeDeferred, nil, DeferredTimeout},
-		"in progress":                 {ResizeInProgress, nil, InProgressTimeout},
-		"in vain, memory is in use":   {ResizeError, gives, InProgressTimeout},
-		"accepted, and nothing comes": {NotResizing, acceptResize, InProgressTimeout},
+		{name: "deferred resize", state: ResizeDeferred, limit: DeferredTimeout},
+		{name: "resize in progress", state: ResizeInProgress, limit: InProgressTimeout},
+		{name: "failed decrease of a memory limit in use", state: ResizeError, change: gives, limit: InProgressTimeout},
+		{name: "accepted resize that the node never reports", state: NotResizing, change: acceptResize, limit: InProgressTimeout},
 	} {
-		for _, mode := range []Mode{InPlaceOrRecreate, Recreate} {
-			v := deployment(mode, 2, pods(2, nil)...)
-			p := &v.Pods[0]
-			if c.change != nil {
-				c.change(p)
+		t.Run(tc.name, func(t *testing.T) {
+			for _, mode := range []Mode{InPlaceOrRecreate, Recreate} {
+				v := deployment(mode, 2, pods(2, nil)...)
+				p := &v.Pods[0]
+				if tc.change != nil {
+					tc.change(p)
+				}
+				p.Resize = tc.state
+				first := func(age time.Duration) string {
+					p.ResizeSince = noon.Add(-age)
+					v.Pods[1].Containers[0].Actual = granted(v.Pods[1])
+					return formatPlan(planAtNoon(t, v, defaults()))[0]
+				}
+				if tc.state == NotResizing && mode == Recreate {
+					require.Contains(t, first(24*time.Hour), "skip ", "mode Recreate asks no node")
+					continue
+				}
+				require.Contains(t, first(tc.limit), "skip ", "mode %d", mode)
+				require.Equal(t, "evict p0: ResizeStuck", first(tc.limit+1), "mode %d", mode)
 			}
-			p.Resize = c.state
-			first := func(age time.Duration) string {
-				p.ResizeSince = noon.Add(-age)
-				v.Pods[1].Containers[0].Actual = granted(v.Pods[1])
-				return formatPlan(planAtNoon(t, v, defaults()))[0]
-			}
-			if c.state == NotResizing && mode == Recreate {
-				require.Contains(t, first(24*time.Hour), "skip ", "mode Recreate asks no node")
-				continue
-			}
-			require.Contains(t, first(c.limit), "skip ", "%s, mode %d", name, mode)
-			require.Equal(t, "evict p0: ResizeStuck", first(c.limit+1), "%s, mode %d", name, mode)
-		}
+		})
 	}
 }
 

@@ -15,40 +15,35 @@ func withOOMKill(p *Pod) {
 	p.Containers[0].OOM = OOM{Started: noon.Add(-5 * time.Hour), Ended: noon.Add(-time.Hour)}
 }
 
-func TestHeld_KeepsReasonAndUsesNoBudget(t *testing.T) {
-	for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
-		v := deployment(mode, 4, pods(4, func(i int, p *Pod) {
-			if i < 3 {
-				p.Held = reason.Reason([]string{"NotInCanary", "CoolingDown", "UnderObservation"}[i])
-			}
-		})...)
-		r := planAtNoon(t, v, defaults())
-		require.Len(t, r.Actions, 1, mode)
-		require.Equal(t, "p3", r.Actions[0].Pod, "those that are held before it take nothing of what it needs")
-		require.Equal(t, []string{"skip p0: NotInCanary", "skip p1: CoolingDown", "skip p2: UnderObservation"}, formatPlan(r)[1:], mode)
-	}
-}
-
 // A problem of the pod itself precedes the hold reason, except Unchanged.
 func TestHeld_ReasonPrecedence(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*Pod)
 		want   reason.Reason
 	}{
-		"to be changed":         {func(*Pod) {}, reason.RevertBackoff},
-		"unchanged":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) }, reason.RevertBackoff},
-		"a small change":        {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1010, 1000) }, reason.SmallChange},
-		"too young":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1500, 1500); p.Started = noon }, reason.TooYoung},
-		"nothing is left of it": {func(p *Pod) { p.Containers[0].Target = policy.ContainerTarget{Name: "app"} }, reason.RevertBackoff},
-		"sizes of the pod":      {func(p *Pod) { p.PodLevel = true }, reason.PodLevelResources},
-		"held, and boosted":     {func(p *Pod) { p.Boosted = true }, reason.Boosted},
-		"held, and not free":    {func(p *Pod) { p.Resize = ResizeInProgress }, reason.RevertBackoff},
+		{name: "pod that needs a change", change: func(*Pod) {}, want: reason.RevertBackoff},
+		{name: "unchanged pod", change: func(p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) }, want: reason.RevertBackoff},
+		{name: "small change", change: func(p *Pod) { p.Containers[0] = container(1000, 1000, 1010, 1000) }, want: reason.SmallChange},
+		{
+			name: "young pod", change: func(p *Pod) { p.Containers[0] = container(1000, 1000, 1500, 1500); p.Started = noon },
+			want: reason.TooYoung,
+		},
+		{
+			name: "empty target", change: func(p *Pod) { p.Containers[0].Target = policy.ContainerTarget{Name: "app"} },
+			want: reason.RevertBackoff,
+		},
+		{name: "pod-level resources", change: func(p *Pod) { p.PodLevel = true }, want: reason.PodLevelResources},
+		{name: "boosted pod", change: func(p *Pod) { p.Boosted = true }, want: reason.Boosted},
+		{name: "resize in progress", change: func(p *Pod) { p.Resize = ResizeInProgress }, want: reason.RevertBackoff},
 	} {
-		v := deployment(InPlaceOrRecreate, 2, small("p0"), small("p1"))
-		c.change(&v.Pods[0])
-		v.Pods[0].Held = reason.RevertBackoff
-		r := planAtNoon(t, v, defaults())
-		require.Contains(t, formatPlan(r), "skip p0: "+c.want.String(), name)
+		t.Run(tc.name, func(t *testing.T) {
+			v := deployment(InPlaceOrRecreate, 2, small("p0"), small("p1"))
+			tc.change(&v.Pods[0])
+			v.Pods[0].Held = reason.RevertBackoff
+			r := planAtNoon(t, v, defaults())
+			require.Contains(t, formatPlan(r), "skip p0: "+tc.want.String())
+		})
 	}
 	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) })...)
 	require.Equal(t, []string{"skip p0: Unchanged", "skip p1: Unchanged"}, formatPlan(planAtNoon(t, v, defaults())), "nobody holds them")
@@ -92,13 +87,4 @@ func TestHeld_AllowsOnlyOOMResize(t *testing.T) {
 		}
 		require.Equal(t, before, v.Pods[0].Containers[0].Target, "the view stays as it is")
 	}
-}
-
-func TestInPlace_PolicyModeNeedsNoFeatureGate(t *testing.T) {
-	c := defaults()
-	c.InPlaceMode = false
-	v := deployment(InPlace, 2, pods(2, nil)...)
-	require.Equal(t, []string{"skip p0: ModeNotEnabled", "skip p1: ModeNotEnabled"}, formatPlan(planAtNoon(t, v, c)))
-	v.Ungated = true
-	require.Contains(t, formatPlan(planAtNoon(t, v, c)), "resize p0: OutOfBounds")
 }

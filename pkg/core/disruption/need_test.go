@@ -15,15 +15,20 @@ func TestNeed_IsMaxOfInitAndContainers(t *testing.T) {
 		return &Pod{Footprint: resources.NewList(has+10, has+10), InitFootprint: resources.NewList(starting, 0), Containers: []Container{{Observed: true, Actual: c, Spec: c,
 			Target: policy.ContainerTarget{Name: "c", Requests: resources.NewList(wants, wants)}}}}
 	}
-	for name, c := range map[string]struct{ has, wants, starting, before, after resources.Amount }{
-		"no init container":                   {100, 300, 0, 110, 310},
-		"it takes more, before and after":     {100, 300, 500, 500, 500},
-		"it takes more before, and less then": {100, 300, 200, 200, 310},
-		"it takes less, and more then":        {300, 100, 200, 310, 200},
+	for _, tc := range []struct {
+		name                                string
+		has, wants, starting, before, after resources.Amount
+	}{
+		{name: "no init container", has: 100, wants: 300, starting: 0, before: 110, after: 310},
+		{name: "init container needs more before and after the change", has: 100, wants: 300, starting: 500, before: 500, after: 500},
+		{name: "init container needs more only before the change", has: 100, wants: 300, starting: 200, before: 200, after: 310},
+		{name: "init container needs more only after the change", has: 300, wants: 100, starting: 200, before: 310, after: 200},
 	} {
-		n := pod(c.has, c.wants, c.starting).Need()
-		require.Equal(t, c.before, n.Before.Value(resources.CPU), name)
-		require.Equal(t, c.after, n.After.Value(resources.CPU), name)
-		require.Equal(t, c.has+10, n.Before.Value(resources.Memory), name)
+		t.Run(tc.name, func(t *testing.T) {
+			n := pod(tc.has, tc.wants, tc.starting).Need()
+			require.Equal(t, tc.before, n.Before.Value(resources.CPU))
+			require.Equal(t, tc.after, n.After.Value(resources.CPU))
+			require.Equal(t, tc.has+10, n.Before.Value(resources.Memory))
+		})
 	}
 }

@@ -2,7 +2,6 @@ package disruption
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,48 +16,47 @@ func capToRoom() Config {
 
 func TestPartialResize_FitsRoom(t *testing.T) {
 	half := Quota{Requests: resources.NewList(450, 900<<20)} // of 900m and 900Mi more
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		room *Capacity
 		want resources.List
 	}{
-		"all of it fits":              {twoNodes(4, 0), resources.NewList(1000, 1000<<20)},
-		"the quota leaves half":       {twoNodes(4, 0, half), resources.NewList(550, 1000<<20)},
-		"the node leaves a third":     {NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Free: resources.NewList(300, 4<<30)}}, nil), resources.NewList(399, 1000<<20)},
-		"the node is that small":      {NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Allocatable: resources.NewList(500, 4<<30)}}, nil), resources.NewList(499, 1000<<20)},
-		"CPU has no room at all":      {NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Free: resources.NewList(0, 4<<30)}}, nil), resources.NewList(100, 1000<<20)},
-		"the node has given too much": {NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Free: resources.NewList(-50, 4<<30)}}, nil), resources.NewList(100, 1000<<20)},
+		{name: "room for the full change", room: twoNodes(4, 0), want: resources.NewList(1000, 1000<<20)},
+		{name: "quota leaves half of the change", room: twoNodes(4, 0, half), want: resources.NewList(550, 1000<<20)},
+		{
+			name: "node leaves a third of the change",
+			room: NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Free: resources.NewList(300, 4<<30)}}, nil),
+			want: resources.NewList(399, 1000<<20),
+		},
+		{
+			name: "node smaller than the target",
+			room: NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Allocatable: resources.NewList(500, 4<<30)}}, nil),
+			want: resources.NewList(499, 1000<<20),
+		},
+		{
+			name: "no CPU left on the node",
+			room: NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Free: resources.NewList(0, 4<<30)}}, nil),
+			want: resources.NewList(100, 1000<<20),
+		},
+		{
+			name: "overcommitted node",
+			room: NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Free: resources.NewList(-50, 4<<30)}}, nil),
+			want: resources.NewList(100, 1000<<20),
+		},
 	} {
-		for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
-			v := deploymentOnNode(mode, 2)
-			v.Pods = v.Pods[:1]
-			r := Plan(View{VPAs: []VPA{*v}, Room: test.room}, State{}, capToRoom(), noon)
-			require.Len(t, r.Actions, 1, "%s: %v", name, formatPlan(r))
-			require.Equal(t, test.want, r.Actions[0].Containers[0].Requests, name)
-			if test.want != resources.NewList(1000, 1000<<20) {
-				require.False(t, r.Actions[0].MayEvict, "%s: an eviction would not be cut", name)
+		t.Run(tc.name, func(t *testing.T) {
+			for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
+				v := deploymentOnNode(mode, 2)
+				v.Pods = v.Pods[:1]
+				r := Plan(View{VPAs: []VPA{*v}, Room: tc.room}, State{}, capToRoom(), noon)
+				require.Len(t, r.Actions, 1, "%v", formatPlan(r))
+				require.Equal(t, tc.want, r.Actions[0].Containers[0].Requests)
+				if tc.want != resources.NewList(1000, 1000<<20) {
+					require.False(t, r.Actions[0].MayEvict, "an eviction would not be cut")
+				}
 			}
-		}
+		})
 	}
-}
-
-func TestPartialResize_WaitsForMoreRoom(t *testing.T) {
-	v := deploymentOnNode(InPlaceOrRecreate, 2)
-	v.Pods = v.Pods[:1]
-	tight := func(left resources.Amount) *Capacity {
-		return NewCapacity([]Node{{Name: "n1", AcceptsPods: true, Free: resources.NewList(left, 4<<30)}}, nil)
-	}
-	first := Plan(View{VPAs: []VPA{*v}, Room: tight(450)}, State{}, capToRoom(), noon)
-	require.Equal(t, []string{"resize p0: OutOfBounds"}, formatPlan(first))
-	recordDone(&first.State, first.Actions[0], noon)
-	pod := &v.Pods[0]
-	pod.Containers[0].Spec.Requests = first.Actions[0].Containers[0].Requests
-	pod.Containers[0].Actual = pod.Containers[0].Spec
-	pod.Footprint = pod.Containers[0].Actual.Requests
-
-	r := Plan(View{VPAs: []VPA{*v}, Room: tight(40)}, first.State, capToRoom(), noon.Add(time.Minute))
-	require.Equal(t, []string{"skip p0: NodeFull"}, formatPlan(r), "40m more are not worth a resize")
-	r = Plan(View{VPAs: []VPA{*v}, Room: tight(300)}, r.State, capToRoom(), noon.Add(2*time.Minute))
-	require.Equal(t, []string{"resize p0: Changed"}, formatPlan(r))
 }
 
 func TestPartialResize_KeepsLimitProportion(t *testing.T) {
@@ -66,11 +64,19 @@ func TestPartialResize_KeepsLimitProportion(t *testing.T) {
 	v.Pods = v.Pods[:1]
 	c := &v.Pods[0].Containers[0]
 	c.Spec.Limits, c.Actual.Limits, c.Target.Limits = resources.NewList(200, 100<<20), resources.NewList(200, 100<<20), resources.NewList(2000, 1000<<20)
-	for name, quota := range map[string]Quota{"of requests": {Requests: resources.NewList(450, 450<<20)}, "of limits": {Limits: resources.NewList(900, 450<<20)}} {
-		r := Plan(View{VPAs: []VPA{*v}, Room: twoNodes(4, 0, quota)}, State{}, capToRoom(), noon)
-		require.Equal(t, []string{"resize p0: OutOfBounds"}, formatPlan(r), name)
-		require.Equal(t, resources.NewList(550, 550<<20), r.Actions[0].Containers[0].Requests, name)
-		require.Equal(t, resources.NewList(1100, 550<<20), r.Actions[0].Containers[0].Limits, name)
+	for _, tc := range []struct {
+		name  string
+		quota Quota
+	}{
+		{name: "quota of requests", quota: Quota{Requests: resources.NewList(450, 450<<20)}},
+		{name: "quota of limits", quota: Quota{Limits: resources.NewList(900, 450<<20)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := Plan(View{VPAs: []VPA{*v}, Room: twoNodes(4, 0, tc.quota)}, State{}, capToRoom(), noon)
+			require.Equal(t, []string{"resize p0: OutOfBounds"}, formatPlan(r))
+			require.Equal(t, resources.NewList(550, 550<<20), r.Actions[0].Containers[0].Requests)
+			require.Equal(t, resources.NewList(1100, 550<<20), r.Actions[0].Containers[0].Limits)
+		})
 	}
 }
 

@@ -69,42 +69,6 @@ func formatPlan(r Result) (lines []string) {
 	return lines
 }
 
-func TestBudget_CountsResizesAndEvictions(t *testing.T) {
-	v := deployment(InPlaceOrRecreate, 6, pods(6, func(i int, p *Pod) {
-		if i == 1 {
-			p.Resize = ResizeInfeasible
-		}
-	})...)
-	require.Equal(t, []string{
-		"resize or evict p0: OutOfBounds", "evict p1: ResizeStuck", "resize or evict p2: OutOfBounds",
-		"skip p3: BudgetSpent", "skip p4: BudgetSpent", "skip p5: BudgetSpent",
-	}, formatPlan(planAtNoon(t, v, defaults())))
-}
-
-func TestFreeResizes_OnlyFallbackNeedsBudget(t *testing.T) {
-	c := defaults()
-	c.FreeResizes = true
-	v := deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
-		p.Containers[0].Restarts[resources.Memory] = i == 3
-	})...)
-	require.Equal(t, []string{
-		"resize or evict p0: OutOfBounds", "resize or evict p1: OutOfBounds", "resize p2: OutOfBounds", "skip p3: BudgetSpent",
-	}, formatPlan(planAtNoon(t, v, c)))
-
-	t.Run("below the minimum a restart is not free", func(t *testing.T) {
-		v := deployment(InPlaceOrRecreate, 1, small("p0"))
-		require.Equal(t, []string{"resize p0: OutOfBounds"}, formatPlan(planAtNoon(t, v, c)))
-		v.Pods[0].Containers[0].Restarts[resources.CPU] = true
-		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, formatPlan(planAtNoon(t, v, c)))
-	})
-}
-
-// The replica count of a custom controller is unknown, not 0.
-func TestBudget_UnknownReplicasUseLivePods(t *testing.T) {
-	r := planAtNoon(t, deployment(Recreate, Unknown, pods(4, nil)...), defaults())
-	require.Len(t, r.Actions, 2)
-}
-
 func TestInPlace_WaitsForNode(t *testing.T) {
 	asked := func(p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests }
 	v := deployment(InPlace, 8,
@@ -144,18 +108,6 @@ func TestInPlace_WaitsForNode(t *testing.T) {
 	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, formatPlan(planAtNoon(t, deployment(InPlace, 1, small("p0")), c)))
 }
 
-// Unready pods neither enlarge the budget of the ready ones nor block their owner.
-func TestBudget_KeepsReadyPods(t *testing.T) {
-	v := deployment(Recreate, 6, pods(6, func(i int, p *Pod) { p.Ready = i < 2 })...)
-	r := planAtNoon(t, v, defaults())
-	require.Len(t, r.Actions, 3)
-	for _, a := range r.Actions {
-		require.NotContains(t, []string{"p0", "p1"}, a.Pod, "a ready pod was disrupted though most are not ready")
-	}
-	v = deployment(Recreate, 2, pods(2, func(_ int, p *Pod) { p.Ready = false })...)
-	require.Len(t, planAtNoon(t, v, defaults()).Actions, 1, "crash-looping pods must be curable")
-}
-
 func TestState_ResizeTimesEndWithResize(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 3, pods(3, nil)...)
 	v.Pods[0].Resize = ResizeDeferred
@@ -177,39 +129,59 @@ func TestState_ResizeTimesEndWithResize(t *testing.T) {
 		"the pod's own condition survives a restart of the updater")
 }
 
-func TestPlan_StuckPodsAreOrderedByUrgency(t *testing.T) {
-	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
-	v.Pods[1].Resize = ResizeInfeasible
-	v.Pods[1].Containers[0] = container(10, 10, 1000, 1000)
-	require.Equal(t, []string{"evict p1: ResizeStuck", "skip p0: BudgetSpent"}, formatPlan(planAtNoon(t, v, defaults())))
-}
-
 func TestPlan_SkipsChangesWithoutEffect(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		change func(*Pod)
 		want   reason.Reason
 	}{
-		"has what it would get":                         {func(p *Pod) { p.Containers[0].Actual.Requests = p.Containers[0].Target.Requests }, reason.Unchanged},
-		"spec asks for it":                              {func(p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests }, reason.WaitingForNode},
-		"only a container that came later would change": {func(p *Pod) { p.Containers[0].Observed = false }, reason.Unchanged},
-		"would be refused": {func(p *Pod) {
-			p.Containers[0].Target.Notes = []policy.Note{{Kind: resources.CPU, Reason: policy.OutsideRange}}
-		}, reason.OutsideLimitRange},
-		"no recommendation": {func(p *Pod) { p.Containers[0].Target = policy.ContainerTarget{Name: "app"} }, reason.NoRecommendation},
-		"no start time": {func(p *Pod) {
-			p.Containers[0] = container(900, 900, 1000, 1000)
-			p.Started = time.Time{}
-		}, reason.TooYoung},
-		"little change":       {func(p *Pod) { p.Containers[0] = container(990, 1000, 1000, 1000) }, reason.SmallChange},
-		"owner not known":     {func(p *Pod) { p.Group = 7 }, reason.NoOwner},
-		"owner without a pod": {func(p *Pod) { p.Group = -1 }, reason.NoOwner},
+		{
+			name:   "pod has its target",
+			change: func(p *Pod) { p.Containers[0].Actual.Requests = p.Containers[0].Target.Requests },
+			want:   reason.Unchanged,
+		},
+		{
+			name:   "spec requests the target",
+			change: func(p *Pod) { p.Containers[0].Spec.Requests = p.Containers[0].Target.Requests },
+			want:   reason.WaitingForNode,
+		},
+		{
+			name:   "only an unobserved container would change",
+			change: func(p *Pod) { p.Containers[0].Observed = false },
+			want:   reason.Unchanged,
+		},
+		{
+			name: "target outside the LimitRange",
+			change: func(p *Pod) {
+				p.Containers[0].Target.Notes = []policy.Note{{Kind: resources.CPU, Reason: policy.OutsideRange}}
+			},
+			want: reason.OutsideLimitRange,
+		},
+		{
+			name:   "no recommendation",
+			change: func(p *Pod) { p.Containers[0].Target = policy.ContainerTarget{Name: "app"} },
+			want:   reason.NoRecommendation,
+		},
+		{
+			name: "no start time",
+			change: func(p *Pod) {
+				p.Containers[0] = container(900, 900, 1000, 1000)
+				p.Started = time.Time{}
+			},
+			want: reason.TooYoung,
+		},
+		{name: "small change", change: func(p *Pod) { p.Containers[0] = container(990, 1000, 1000, 1000) }, want: reason.SmallChange},
+		{name: "unknown owner", change: func(p *Pod) { p.Group = 7 }, want: reason.NoOwner},
+		{name: "no owner", change: func(p *Pod) { p.Group = -1 }, want: reason.NoOwner},
 	} {
-		for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
-			v := deployment(mode, 3, pods(3, func(_ int, p *Pod) { c.change(p) })...)
-			r := planAtNoon(t, v, defaults())
-			require.Empty(t, r.Actions, name)
-			require.Equal(t, c.want, r.Skipped[0].Reason, name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
+				v := deployment(mode, 3, pods(3, func(_ int, p *Pod) { tc.change(p) })...)
+				r := planAtNoon(t, v, defaults())
+				require.Empty(t, r.Actions)
+				require.Equal(t, tc.want, r.Skipped[0].Reason)
+			}
+		})
 	}
 	for _, mode := range []Mode{Off, Initial} {
 		require.Equal(t, reason.ModeOff, planAtNoon(t, deployment(mode, 3, pods(3, nil)...), defaults()).Skipped[0].Reason)
@@ -276,29 +248,30 @@ func TestEviction_RespectsRequirements(t *testing.T) {
 	up := Requirement{Kinds: [resources.Kinds]bool{true, true}, Higher: true}
 	down := Requirement{Kinds: [resources.Kinds]bool{resources.Memory: true}}
 	v := deployment(Recreate, 3, pods(3, func(_ int, p *Pod) { p.Containers[0] = container(100, 3000, 1000, 1000) })...)
-	for _, c := range []struct {
-		all []Requirement
-		ok  bool
-	}{{nil, true}, {[]Requirement{up}, true}, {[]Requirement{up, down}, true}, {[]Requirement{{Higher: true}}, false}, {[]Requirement{{Kinds: down.Kinds, Higher: true}}, false}} {
-		v.Requirements = c.all
-		require.Equal(t, c.ok, len(planAtNoon(t, v, defaults()).Actions) > 0, "%v", c.all)
+	for _, tc := range []struct {
+		name         string
+		requirements []Requirement
+		evicts       bool
+	}{
+		{name: "no requirements", evicts: true},
+		{name: "CPU or memory must increase", requirements: []Requirement{up}, evicts: true},
+		{name: "all requirements are met", requirements: []Requirement{up, down}, evicts: true},
+		{name: "requirement without resources", requirements: []Requirement{{Higher: true}}},
+		{name: "memory must increase", requirements: []Requirement{{Kinds: down.Kinds, Higher: true}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v.Requirements = tc.requirements
+			require.Equal(t, tc.evicts, len(planAtNoon(t, v, defaults()).Actions) > 0)
+		})
 	}
 	same := deployment(Recreate, 3, pods(3, func(_ int, p *Pod) { p.Containers[0] = container(100, 1000, 1000, 1000) })...)
 	for _, higher := range []bool{false, true} {
 		same.Requirements = []Requirement{{Kinds: down.Kinds, Higher: higher}}
 		require.Empty(t, planAtNoon(t, same, defaults()).Actions, "what stays is neither higher nor lower")
 	}
+	v.Requirements = []Requirement{{Kinds: down.Kinds, Higher: true}}
 	v.Pods[0].Containers[0].Actual.Requests = resources.List{}.With(resources.CPU, 5)
 	require.Equal(t, []string{"evict p0: OutOfBounds"}, formatPlan(planAtNoon(t, v, defaults()))[:1], "without a request everything is met")
-}
-
-func TestPlan_OrdersGrowingPodsFirst(t *testing.T) {
-	v := deployment(Recreate, 3, pods(3, func(i int, p *Pod) {
-		p.Containers[0] = container([]resources.Amount{2000, 160, 50}[i], 10, 200, 10)
-	})...)
-	c := defaults()
-	c.Tolerance = 1
-	require.Equal(t, []string{"evict p2: OutOfBounds", "evict p1: Changed", "evict p0: OutOfBounds"}, formatPlan(planAtNoon(t, v, c)))
 }
 
 func TestReasons_AreDistinct(t *testing.T) {
@@ -329,17 +302,4 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		})
 	}
-}
-
-func TestPlan_SkipsOutdatedRecommendation(t *testing.T) {
-	v := deploymentWithOwner(Recreate, 2, nil)
-	var memory State
-	recordDone(&memory, planAt(v, State{}, defaults(), noon).Actions[0], noon)
-	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
-	v.Outdated = true
-	r := planAt(v, memory, defaults(), noon.Add(time.Minute))
-	require.Equal(t, []string{"skip p0: StatusOutdated", "skip p1: StatusOutdated"}, formatPlan(r))
-	require.Empty(t, r.Backoffs)
-	v.Mode = Initial
-	require.Equal(t, []string{"skip p0: ModeOff", "skip p1: ModeOff"}, formatPlan(planAt(v, memory, defaults(), noon.Add(time.Minute))))
 }

@@ -7,7 +7,9 @@ import (
 )
 
 func TestScopesCover(t *testing.T) {
-	class := func(o ScopeOperator, names ...string) []ScopeRule { return []ScopeRule{{ScopePriorityClass, o, names}} }
+	class := func(o ScopeOperator, names ...string) []ScopeRule {
+		return []ScopeRule{{Scope: ScopePriorityClass, Operator: o, Values: names}}
+	}
 	only := func(names ...ScopeName) (rules []ScopeRule) {
 		for _, name := range names {
 			rules = append(rules, ScopeRule{Scope: name, Operator: ScopeExists})
@@ -16,36 +18,39 @@ func TestScopesCover(t *testing.T) {
 	}
 	plain, job, high, abroad := PodTraits{}, PodTraits{Terminating: true}, PodTraits{Class: "high"}, PodTraits{CrossNamespace: true}
 	all := []PodTraits{plain, job, high, abroad}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		rules  []ScopeRule
 		counts []PodTraits // of all
 	}{
-		"none":                      {nil, all},
-		"BestEffort":                {only(ScopeBestEffort), nil},
-		"NotBestEffort":             {only(ScopeNotBestEffort), all},
-		"Terminating":               {only(ScopeTerminating), []PodTraits{job}},
-		"NotTerminating":            {only(ScopeNotTerminating), []PodTraits{plain, high, abroad}},
-		"two":                       {only(ScopeNotTerminating, ScopeNotBestEffort), []PodTraits{plain, high, abroad}},
-		"two that exclude":          {only(ScopeNotTerminating, ScopeBestEffort), nil},
-		"CrossNamespacePodAffinity": {only(ScopeCrossNamespacePodAffinity), []PodTraits{abroad}},
-		"any class":                 {only(ScopePriorityClass), []PodTraits{high}},
-		"In":                        {class(ScopeIn, "low", "high"), []PodTraits{high}},
-		"In another":                {class(ScopeIn, "low"), nil},
-		"In an empty name":          {class(ScopeIn, ""), nil},
-		"NotIn":                     {class(ScopeNotIn, "high"), []PodTraits{plain, job, abroad}},
-		"NotIn another":             {class(ScopeNotIn, "low"), all},
-		"Exists":                    {class(ScopeExists), []PodTraits{high}},
-		"DoesNotExist":              {class(ScopeDoesNotExist), []PodTraits{plain, job, abroad}},
-		"an unknown operator":       {class("Gt", "1"), nil},
-		"an unknown scope":          {only("VolumeAttributesClass"), nil},
-		"one known, one unknown":    {only(ScopeNotBestEffort, "Future"), nil},
+		{name: "no scopes", counts: all},
+		{name: "BestEffort", rules: only(ScopeBestEffort)},
+		{name: "NotBestEffort", rules: only(ScopeNotBestEffort), counts: all},
+		{name: "Terminating", rules: only(ScopeTerminating), counts: []PodTraits{job}},
+		{name: "NotTerminating", rules: only(ScopeNotTerminating), counts: []PodTraits{plain, high, abroad}},
+		{name: "two scopes", rules: only(ScopeNotTerminating, ScopeNotBestEffort), counts: []PodTraits{plain, high, abroad}},
+		{name: "two scopes that exclude each other", rules: only(ScopeNotTerminating, ScopeBestEffort)},
+		{name: "CrossNamespacePodAffinity", rules: only(ScopeCrossNamespacePodAffinity), counts: []PodTraits{abroad}},
+		{name: "any priority class", rules: only(ScopePriorityClass), counts: []PodTraits{high}},
+		{name: "In with the class of a pod", rules: class(ScopeIn, "low", "high"), counts: []PodTraits{high}},
+		{name: "In with another class", rules: class(ScopeIn, "low")},
+		{name: "In with an empty class", rules: class(ScopeIn, "")},
+		{name: "NotIn with the class of a pod", rules: class(ScopeNotIn, "high"), counts: []PodTraits{plain, job, abroad}},
+		{name: "NotIn with another class", rules: class(ScopeNotIn, "low"), counts: all},
+		{name: "Exists", rules: class(ScopeExists), counts: []PodTraits{high}},
+		{name: "DoesNotExist", rules: class(ScopeDoesNotExist), counts: []PodTraits{plain, job, abroad}},
+		{name: "unknown operator", rules: class("Gt", "1")},
+		{name: "unknown scope", rules: only("VolumeAttributesClass")},
+		{name: "known and unknown scope", rules: only(ScopeNotBestEffort, "Future")},
 	} {
-		var counts []PodTraits
-		for _, traits := range all {
-			if ScopesCover(c.rules, traits) {
-				counts = append(counts, traits)
+		t.Run(tc.name, func(t *testing.T) {
+			var counts []PodTraits
+			for _, traits := range all {
+				if ScopesCover(tc.rules, traits) {
+					counts = append(counts, traits)
+				}
 			}
-		}
-		require.Equal(t, c.counts, counts, name)
+			require.Equal(t, tc.counts, counts)
+		})
 	}
 }

@@ -341,41 +341,49 @@ func deferResize(p *Pod, since time.Time) {
 // A restart that never happens must not block the other pods forever. If it happens after all, they
 // wait until the pod is ready again.
 func TestRestart_PendingRestartTimesOut(t *testing.T) {
-	for name, since := range map[string]time.Time{"the node tells since when": noon, "it does not": {}} {
-		v := restartingDeployment(4, nil)
-		v.Mode, v.MinReplicas = InPlace, 1
-		c := defaults()
-		c.Tolerance = 1
-		c.InPlaceMode = true
-		deferResize(&v.Pods[0], since)
-		memory := State{}
-		minute := 0
-		pass := func(until int) (acts []string) {
-			t.Helper()
-			for ; minute <= until; minute++ {
-				r := planAt(v, memory, c, noon.Add(time.Duration(minute)*time.Minute))
-				memory, acts = r.State, nil
-				for _, a := range r.Actions {
-					acts = append(acts, a.Pod)
+	for _, tc := range []struct {
+		name  string
+		since time.Time
+	}{
+		{name: "node reports the start", since: noon},
+		{name: "node does not report the start", since: time.Time{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := restartingDeployment(4, nil)
+			v.Mode, v.MinReplicas = InPlace, 1
+			c := defaults()
+			c.Tolerance = 1
+			c.InPlaceMode = true
+			deferResize(&v.Pods[0], tc.since)
+			memory := State{}
+			minute := 0
+			pass := func(until int) (acts []string) {
+				t.Helper()
+				for ; minute <= until; minute++ {
+					r := planAt(v, memory, c, noon.Add(time.Duration(minute)*time.Minute))
+					memory, acts = r.State, nil
+					for _, a := range r.Actions {
+						acts = append(acts, a.Pod)
+					}
+					if minute == 30 { // a new target does not restart the timeout
+						recordRestart(&memory, v.Pods[0].UID, Restart{At: noon.Add(30 * time.Minute)})
+					}
 				}
-				if minute == 30 { // a new target does not restart the timeout
-					recordRestart(&memory, v.Pods[0].UID, Restart{At: noon.Add(30 * time.Minute)})
-				}
+				return acts
 			}
-			return acts
-		}
-		require.Empty(t, pass(59), name)
-		require.Equal(t, []string{"p1"}, pass(60), name)
-		asking := memory
-		asking.Recommended.Restarts = maps.Clone(memory.Recommended.Restarts)
-		recordRestart(&asking, v.Pods[0].UID, Restart{At: noon.Add(60 * time.Minute)})
-		require.Empty(t, planAt(v, asking, c, noon.Add(61*time.Minute)).Actions, "%s: what was asked for a moment ago may be granted", name)
-		require.Equal(t, []string{"p1"}, pass(120), name)
-		completeRestart(&v.Pods[0])
-		v.Pods[0].Ready = false
-		require.Empty(t, pass(121), "%s: it is away now, however long it waited before", name)
-		v.Pods[0].Ready = true
-		require.Equal(t, []string{"p1"}, pass(122), name)
+			require.Empty(t, pass(59))
+			require.Equal(t, []string{"p1"}, pass(60))
+			asking := memory
+			asking.Recommended.Restarts = maps.Clone(memory.Recommended.Restarts)
+			recordRestart(&asking, v.Pods[0].UID, Restart{At: noon.Add(60 * time.Minute)})
+			require.Empty(t, planAt(v, asking, c, noon.Add(61*time.Minute)).Actions, "what was asked for a moment ago may be granted")
+			require.Equal(t, []string{"p1"}, pass(120))
+			completeRestart(&v.Pods[0])
+			v.Pods[0].Ready = false
+			require.Empty(t, pass(121), "it is away now, however long it waited before")
+			v.Pods[0].Ready = true
+			require.Equal(t, []string{"p1"}, pass(122))
+		})
 	}
 }
 

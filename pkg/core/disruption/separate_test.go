@@ -26,23 +26,51 @@ func separateLimitPod(request, limit, wantRequest, wantLimit resources.Amount) P
 
 func TestSeparateLimit_IsDueIndependently(t *testing.T) {
 	const old = 24 * time.Hour
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		pod  Pod
 		age  time.Duration
 		want string
 	}{
-		"too low":                         {separateLimitPod(100, 190, 100, 201), time.Hour, "resize or evict p0: OutOfBounds"},
-		"a little too low":                {separateLimitPod(100, 196, 100, 200), time.Hour, "skip p0: TooYoung"},
-		"far too high":                    {separateLimitPod(100, 262, 100, 200), time.Hour, "resize or evict p0: OutOfBounds"},
-		"too high":                        {separateLimitPod(100, 258, 100, 200), time.Hour, "skip p0: TooYoung"},
-		"too high for long":               {separateLimitPod(100, 258, 100, 200), old, "resize or evict p0: Changed"},
-		"a little too low for long":       {separateLimitPod(100, 192, 100, 200), old, "skip p0: SmallChange"},
-		"both change: the larger counts":  {separateLimitPod(94, 200, 100, 209), old, "skip p0: SmallChange"},
-		"as it should be, by the request": {separateLimitPod(49, 200, 100, 200), time.Hour, "resize or evict p0: OutOfBounds"},
-		"nothing to do":                   {separateLimitPod(100, 200, 100, 200), old, "skip p0: Unchanged"},
+		{
+			name: "limit below its bounds",
+			pod:  separateLimitPod(100, 190, 100, 201), age: time.Hour,
+			want: "resize or evict p0: OutOfBounds",
+		},
+		{name: "limit slightly below its target", pod: separateLimitPod(100, 196, 100, 200), age: time.Hour, want: "skip p0: TooYoung"},
+		{
+			name: "limit above its bounds",
+			pod:  separateLimitPod(100, 262, 100, 200), age: time.Hour,
+			want: "resize or evict p0: OutOfBounds",
+		},
+		{name: "limit above its target", pod: separateLimitPod(100, 258, 100, 200), age: time.Hour, want: "skip p0: TooYoung"},
+		{
+			name: "limit above its target for a day",
+			pod:  separateLimitPod(100, 258, 100, 200), age: old,
+			want: "resize or evict p0: Changed",
+		},
+		{
+			name: "limit slightly below its target for a day",
+			pod:  separateLimitPod(100, 192, 100, 200), age: old,
+			want: "skip p0: SmallChange",
+		},
+		{
+			name: "two small changes count as the larger one",
+			pod:  separateLimitPod(94, 200, 100, 209), age: old,
+			want: "skip p0: SmallChange",
+		},
+		{
+			name: "request below its bounds",
+			pod:  separateLimitPod(49, 200, 100, 200), age: time.Hour,
+			want: "resize or evict p0: OutOfBounds",
+		},
+		{name: "request and limit at their targets", pod: separateLimitPod(100, 200, 100, 200), age: old, want: "skip p0: Unchanged"},
 	} {
-		c.pod.Started = noon.Add(-c.age)
-		require.Equal(t, []string{c.want}, formatPlan(planAtNoon(t, deployment(InPlaceOrRecreate, 1, c.pod), Config{MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour})), name)
+		t.Run(tc.name, func(t *testing.T) {
+			tc.pod.Started = noon.Add(-tc.age)
+			c := Config{MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour}
+			require.Equal(t, []string{tc.want}, formatPlan(planAtNoon(t, deployment(InPlaceOrRecreate, 1, tc.pod), c)))
+		})
 	}
 }
 
@@ -113,25 +141,42 @@ func TestSeparateLimit_IncreaseIsOOMResize(t *testing.T) {
 // must not be evicted repeatedly.
 func TestSeparateLimit_MissingLimitIsIneffective(t *testing.T) {
 	const minute = time.Minute
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name      string
 		was, came Pod
 		backsOff  bool
 	}{
-		"the limit alone was to change":    {separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 150, 100, 200), true},
-		"the request came, the limit not":  {separateLimitPod(140, 150, 100, 200), separateLimitPod(100, 150, 100, 200), true},
-		"the limit was cut on its way":     {separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 170, 100, 200), true},
-		"both came":                        {separateLimitPod(140, 150, 100, 200), separateLimitPod(100, 200, 100, 200), false},
-		"with another recommendation":      {separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 220, 100, 220), false},
-		"it came, and more is recommended": {separateLimitPod(100, 150, 100, 200), separateLimitPod(100, 200, 100, 300), false},
+		{
+			name: "limit did not change",
+			was:  separateLimitPod(100, 150, 100, 200), came: separateLimitPod(100, 150, 100, 200),
+			backsOff: true,
+		},
+		{
+			name: "request changed without the limit",
+			was:  separateLimitPod(140, 150, 100, 200), came: separateLimitPod(100, 150, 100, 200),
+			backsOff: true,
+		},
+		{name: "limit was cut", was: separateLimitPod(100, 150, 100, 200), came: separateLimitPod(100, 170, 100, 200), backsOff: true},
+		{name: "request and limit changed", was: separateLimitPod(140, 150, 100, 200), came: separateLimitPod(100, 200, 100, 200)},
+		{
+			name: "limit follows another recommendation",
+			was:  separateLimitPod(100, 150, 100, 200), came: separateLimitPod(100, 220, 100, 220),
+		},
+		{
+			name: "limit changed and more is recommended",
+			was:  separateLimitPod(100, 150, 100, 200), came: separateLimitPod(100, 200, 100, 300),
+		},
 	} {
-		r := ChangeRecord{}
-		for i := range 3 {
-			at := noon.Add(time.Duration(i) * 10 * minute)
-			r = r.Changed(c.was.Change(), at.Add(-minute), at)
-			r = r.Observe(at.Add(minute), c.came.Change(), at.Add(2*minute))
-			require.Equal(t, c.backsOff, r.BacksOff(at.Add(3*minute)), "%s: %d", name, i)
-		}
-		require.Equal(t, c.backsOff, r.BacksOff(noon.Add(35*minute)), "%s: longer each time", name)
+		t.Run(tc.name, func(t *testing.T) {
+			r := ChangeRecord{}
+			for i := range 3 {
+				at := noon.Add(time.Duration(i) * 10 * minute)
+				r = r.Changed(tc.was.Change(), at.Add(-minute), at)
+				r = r.Observe(at.Add(minute), tc.came.Change(), at.Add(2*minute))
+				require.Equal(t, tc.backsOff, r.BacksOff(at.Add(3*minute)), "iteration %d", i)
+			}
+			require.Equal(t, tc.backsOff, r.BacksOff(noon.Add(35*minute)), "longer each time")
+		})
 	}
 }
 

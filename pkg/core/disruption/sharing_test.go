@@ -77,35 +77,66 @@ func TestShareEviction_NeedsAnotherNode(t *testing.T) {
 	other := func(cpu resources.Amount) Node {
 		return Node{Name: "n2", Allocatable: large, Free: resources.NewList(cpu, 1<<40), AcceptsPods: true}
 	}
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		room  *Capacity
 		leave func(p *Pod)
 		added bool // Config.Autoscaled
 		want  []string
 	}{
-		"another node":                         {room: NewCapacity([]Node{crowded, other(3000)}, nil), want: []string{"evict p0: NodeCrowded"}},
-		"no other one":                         {room: NewCapacity([]Node{crowded}, nil), want: []string{"skip p0: NodeFull"}},
-		"the other is full":                    {room: NewCapacity([]Node{crowded, other(999)}, nil), want: []string{"skip p0: NodeFull"}},
-		"none is added, it would come back":    {room: NewCapacity([]Node{crowded}, nil).WithAutoscaling(), want: []string{"skip p0: NodeFull"}},
-		"nor by whom the updater does not see": {room: NewCapacity([]Node{crowded}, nil), added: true, want: []string{"skip p0: NodeFull"}},
-		"one is added":                         {room: crowdedNode(0).WithAutoscaling(), leave: func(p *Pod) { p.Containers[0] = container(1000, 1000, 3000, 1000) }, want: []string{"evict p0: NodeCrowded"}},
-		"bound to its node":                    {room: NewCapacity([]Node{crowded, other(3000)}, nil), leave: func(p *Pod) { p.NodeBound = true }, want: []string{"skip p0: NodeFull"}},
-		"bound to one that is not known":       {room: NewCapacity([]Node{other(3000)}, nil), leave: func(p *Pod) { p.NodeBound = true }, want: []string{"skip p0: NodeFull"}},
-		"bound, and nobody asks for room":      {leave: func(p *Pod) { p.NodeBound = true }, want: []string{"skip p0: NodeFull"}},
+		{name: "room on another node", room: NewCapacity([]Node{crowded, other(3000)}, nil), want: []string{"evict p0: NodeCrowded"}},
+		{name: "no other node", room: NewCapacity([]Node{crowded}, nil), want: []string{"skip p0: NodeFull"}},
+		{name: "other node is full", room: NewCapacity([]Node{crowded, other(999)}, nil), want: []string{"skip p0: NodeFull"}},
+		{
+			name: "autoscaler adds no node because the pod fits on its own",
+			room: NewCapacity([]Node{crowded}, nil).WithAutoscaling(),
+			want: []string{"skip p0: NodeFull"},
+		},
+		{
+			name: "assumed autoscaler adds no node either",
+			room: NewCapacity([]Node{crowded}, nil), added: true,
+			want: []string{"skip p0: NodeFull"},
+		},
+		{
+			name:  "autoscaler adds a node",
+			room:  crowdedNode(0).WithAutoscaling(),
+			leave: func(p *Pod) { p.Containers[0] = container(1000, 1000, 3000, 1000) },
+			want:  []string{"evict p0: NodeCrowded"},
+		},
+		{
+			name:  "pod bound to its node",
+			room:  NewCapacity([]Node{crowded, other(3000)}, nil),
+			leave: func(p *Pod) { p.NodeBound = true },
+			want:  []string{"skip p0: NodeFull"},
+		},
+		{
+			name:  "pod bound to an unknown node",
+			room:  NewCapacity([]Node{other(3000)}, nil),
+			leave: func(p *Pod) { p.NodeBound = true },
+			want:  []string{"skip p0: NodeFull"},
+		},
+		{
+			name:  "pod bound to its node without capacity checks",
+			leave: func(p *Pod) { p.NodeBound = true },
+			want:  []string{"skip p0: NodeFull"},
+		},
 	} {
-		v := deployment(InPlaceOrRecreate, 2, pods(2, func(i int, p *Pod) {
-			p.Containers[0] = container(1000, 1000, 1000, 1000)
-			if i == 0 {
-				p.Share = &Share{Leaves: true}
-				if test.leave != nil {
-					test.leave(p)
+		t.Run(tc.name, func(t *testing.T) {
+			v := deployment(InPlaceOrRecreate, 2, pods(2, func(i int, p *Pod) {
+				p.Containers[0] = container(1000, 1000, 1000, 1000)
+				if i == 0 {
+					p.Share = &Share{Leaves: true}
+					if tc.leave != nil {
+						tc.leave(p)
+					}
 				}
-			}
-			onNode(p)
-		})...)
-		c := defaults()
-		c.Autoscaled = test.added
-		require.Equal(t, append(test.want, "skip p1: Unchanged"), formatSorted(Plan(View{VPAs: []VPA{*v}, Room: test.room}, State{}, c, noon)), name)
+				onNode(p)
+			})...)
+			c := defaults()
+			c.Autoscaled = tc.added
+			r := Plan(View{VPAs: []VPA{*v}, Room: tc.room}, State{}, c, noon)
+			require.Equal(t, append(tc.want, "skip p1: Unchanged"), formatSorted(r))
+		})
 	}
 }
 
@@ -164,17 +195,20 @@ func TestEviction_SharingPodNeedsRoomForPeak(t *testing.T) {
 	room := func(own, other resources.Amount) *Capacity {
 		return NewCapacity([]Node{{Name: "n1", Allocatable: size, Free: resources.NewList(own, 1<<40), AcceptsPods: true}, {Name: "n2", Allocatable: size, Free: resources.NewList(other, 1<<40), AcceptsPods: true}}, nil)
 	}
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name       string
 		own, other resources.Amount
 		want       []string
 	}{
-		"back to its node":         {700, 0, []string{"evict p0: Changed", "skip p1: BudgetSpent"}},
-		"to another":               {0, 1000, []string{"evict p0: Changed", "skip p1: BudgetSpent"}},
-		"its share alone fits":     {699, 999, []string{"skip p0: NodeFull", "skip p1: NodeFull"}},
-		"no room, but its share's": {0, 300, []string{"skip p0: NodeFull", "skip p1: NodeFull"}},
+		{name: "room on its own node", own: 700, other: 0, want: []string{"evict p0: Changed", "skip p1: BudgetSpent"}},
+		{name: "room on another node", own: 0, other: 1000, want: []string{"evict p0: Changed", "skip p1: BudgetSpent"}},
+		{name: "room only for the share", own: 699, other: 999, want: []string{"skip p0: NodeFull", "skip p1: NodeFull"}},
+		{name: "room only for the share on another node", own: 0, other: 300, want: []string{"skip p0: NodeFull", "skip p1: NodeFull"}},
 	} {
-		v := deployment(Recreate, 2, pods(2, func(_ int, p *Pod) { sharingPod(p) })...)
-		require.Equal(t, test.want, formatPlan(Plan(View{VPAs: []VPA{*v}, Room: room(test.own, test.other)}, State{}, defaults(), noon)), name)
+		t.Run(tc.name, func(t *testing.T) {
+			v := deployment(Recreate, 2, pods(2, func(_ int, p *Pod) { sharingPod(p) })...)
+			require.Equal(t, tc.want, formatPlan(Plan(View{VPAs: []VPA{*v}, Room: room(tc.own, tc.other)}, State{}, defaults(), noon)))
+		})
 	}
 	two := deployment(Recreate, 8, pods(8, func(_ int, p *Pod) { sharingPod(p) })...)
 	evicted := Plan(View{VPAs: []VPA{*two}, Room: room(700, 1000)}, State{}, defaults(), noon).Actions
@@ -199,33 +233,53 @@ func withoutEvict(lines []string) []string {
 }
 
 func TestShare_RefusedShareDoesNotEvict(t *testing.T) {
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		resize ResizeState
 		change func(p *Pod)
 		want   string
 	}{
-		"deferred":                {ResizeDeferred, func(*Pod) {}, "skip p0: Deferred"},
-		"infeasible":              {ResizeInfeasible, func(*Pod) {}, "skip p0: Infeasible"},
-		"memory, too":             {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec.Requests = resources.NewList(600, 1500<<20) }, "evict p0: ResizeStuck"},
-		"a memory limit, too":     {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec.Limits = resources.NewList(0, 1500<<20) }, "evict p0: ResizeStuck"},
-		"it does not share":       {ResizeDeferred, func(p *Pod) { p.Share = nil }, "evict p0: ResizeStuck"},
-		"nobody asks for another": {ResizeDeferred, func(p *Pod) { p.Containers[0].Spec = p.Containers[0].Actual }, "evict p0: ResizeStuck"},
-		"it does not work": {ResizeDeferred, func(p *Pod) {
-			p.Ready, p.Containers[0].OOM = false, OOM{noon.Add(-time.Hour), noon.Add(-time.Minute)}
-		}, "evict p0: ResizeStuck"},
+		{name: "deferred share", resize: ResizeDeferred, change: func(*Pod) {}, want: "skip p0: Deferred"},
+		{name: "infeasible share", resize: ResizeInfeasible, change: func(*Pod) {}, want: "skip p0: Infeasible"},
+		{
+			name: "deferred share and memory request", resize: ResizeDeferred,
+			change: func(p *Pod) { p.Containers[0].Spec.Requests = resources.NewList(600, 1500<<20) },
+			want:   "evict p0: ResizeStuck",
+		},
+		{
+			name: "deferred share and memory limit", resize: ResizeDeferred,
+			change: func(p *Pod) { p.Containers[0].Spec.Limits = resources.NewList(0, 1500<<20) },
+			want:   "evict p0: ResizeStuck",
+		},
+		{name: "pod that does not share", resize: ResizeDeferred, change: func(p *Pod) { p.Share = nil }, want: "evict p0: ResizeStuck"},
+		{
+			name: "spec without another request", resize: ResizeDeferred,
+			change: func(p *Pod) { p.Containers[0].Spec = p.Containers[0].Actual },
+			want:   "evict p0: ResizeStuck",
+		},
+		{
+			name: "unready pod after an OOM kill", resize: ResizeDeferred,
+			change: func(p *Pod) {
+				p.Ready, p.Containers[0].OOM = false, OOM{noon.Add(-time.Hour), noon.Add(-time.Minute)}
+			},
+			want: "evict p0: ResizeStuck",
+		},
 	} {
-		for _, mode := range []Mode{InPlaceOrRecreate, Recreate} {
-			v := deployment(mode, 3, pods(3, func(i int, p *Pod) {
-				sharingPod(p)
-				if i > 0 {
-					p.Containers[0], p.Share = container(1000, 1000, 1000, 1000), nil
-					return
-				}
-				p.Resize, p.ResizeSince, p.Containers[0].Spec.Requests = test.resize, noon.Add(-time.Hour), resources.NewList(600, 1000<<20)
-				test.change(p)
-			})...)
-			require.Contains(t, formatPlan(planAtNoon(t, v, defaults())), test.want, "%s, %v", name, mode)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			for _, mode := range []Mode{InPlaceOrRecreate, Recreate} {
+				v := deployment(mode, 3, pods(3, func(i int, p *Pod) {
+					sharingPod(p)
+					if i > 0 {
+						p.Containers[0], p.Share = container(1000, 1000, 1000, 1000), nil
+						return
+					}
+					p.Resize, p.ResizeSince = tc.resize, noon.Add(-time.Hour)
+					p.Containers[0].Spec.Requests = resources.NewList(600, 1000<<20)
+					tc.change(p)
+				})...)
+				require.Contains(t, formatPlan(planAtNoon(t, v, defaults())), tc.want, "%v", mode)
+			}
+		})
 	}
 }
 

@@ -34,14 +34,20 @@ func TestOptOut(t *testing.T) {
 		out, foreign bool // opted out without and with the annotations of other projects
 		problem      string
 	}{
-		"true":              {SkipAnnotation, "true", true, true, ""},
-		"false":             {SkipAnnotation, "false", false, false, ""},
-		"cannot be read":    {SkipAnnotation, "yes", true, true, `annotation loadline.dev/skip of the %s is "yes": must be "true" or "false"; it counts as true`},
-		"empty":             {SkipAnnotation, "", true, true, `annotation loadline.dev/skip of the %s is "": must be "true" or "false"; it counts as true`},
-		"attune":            {"attune.io/skip", "true", false, true, ""},
-		"attune, false":     {"attune.io/skip", "false", false, false, ""},
-		"CruiseKube":        {"cruisekube.truefoundry.com/excluded", "true", false, true, ""},
-		"CruiseKube, false": {"cruisekube.truefoundry.com/excluded", "false", false, false, ""},
+		"true":  {key: SkipAnnotation, value: "true", out: true, foreign: true},
+		"false": {key: SkipAnnotation, value: "false"},
+		"cannot be read": {
+			key: SkipAnnotation, value: "yes", out: true, foreign: true,
+			problem: `annotation loadline.dev/skip of the %s is "yes": must be "true" or "false"; it counts as true`,
+		},
+		"empty": {
+			key: SkipAnnotation, value: "", out: true, foreign: true,
+			problem: `annotation loadline.dev/skip of the %s is "": must be "true" or "false"; it counts as true`,
+		},
+		"attune":            {key: "attune.io/skip", value: "true", foreign: true},
+		"attune, false":     {key: "attune.io/skip", value: "false"},
+		"CruiseKube":        {key: "cruisekube.truefoundry.com/excluded", value: "true", foreign: true},
+		"CruiseKube, false": {key: "cruisekube.truefoundry.com/excluded", value: "false"},
 	} {
 		for where, put := range annotationPlaces {
 			t.Run(name+"/"+where, func(t *testing.T) {
@@ -79,22 +85,25 @@ func TestModeAnnotation_OnlyRestricts(t *testing.T) {
 		want   Mode
 		reason reason.Reason
 	}{
-		"less":             {Auto, "Canary", VPA{}, Canary, ""},
-		"much less":        {Auto, "Observe", VPA{}, Observe, reason.Observing},
-		"the same":         {OneShot, "OneShot", VPA{}, OneShot, ""},
-		"more":             {OneShot, "Auto", VPA{}, OneShot, ""},
-		"more than seeing": {Observe, "Recommend", VPA{}, Observe, reason.Observing},
+		"less":             {policy: Auto, asked: "Canary", want: Canary},
+		"much less":        {policy: Auto, asked: "Observe", want: Observe, reason: reason.Observing},
+		"the same":         {policy: OneShot, asked: "OneShot", want: OneShot},
+		"more":             {policy: OneShot, asked: "Auto", want: OneShot},
+		"more than seeing": {policy: Observe, asked: "Recommend", want: Observe, reason: reason.Observing},
 
-		"Inherit asks for nothing":          {Canary, "Inherit", VPA{}, Canary, ""},
-		"Inherit asks for nothing, written": {Canary, "Inherit", written, Canary, ""},
+		"Inherit asks for nothing":          {policy: Canary, asked: "Inherit", want: Canary},
+		"Inherit asks for nothing, written": {policy: Canary, asked: "Inherit", vpa: written, want: Canary},
 
-		"a made VPA gets no more than Inherit gives": {Inherit, "OneShot", VPA{}, Inherit, reason.ModeOff},
-		"less than Inherit":                          {Inherit, "Recommend", VPA{}, Recommend, reason.RecommendOnly},
-		"least of all":                               {Inherit, "Observe", VPA{}, Observe, reason.Observing},
-		"a person's VPA goes as far as asked for":    {Inherit, "OneShot", written, OneShot, ""},
-		"a person's VPA, nothing less is asked for":  {Inherit, "Auto", written, Inherit, ""},
-		"a person's VPA that is Off gets no more":    {Inherit, "Canary", passive, Recommend, reason.ModeOff},
-		"a person's VPA that is Off, Inherit":        {Inherit, "Inherit", passive, Inherit, reason.ModeOff},
+		"a made VPA gets no more than Inherit gives": {policy: Inherit, asked: "OneShot", want: Inherit, reason: reason.ModeOff},
+		"less than Inherit":                          {policy: Inherit, asked: "Recommend", want: Recommend, reason: reason.RecommendOnly},
+		"least of all":                               {policy: Inherit, asked: "Observe", want: Observe, reason: reason.Observing},
+		"a person's VPA goes as far as asked for":    {policy: Inherit, asked: "OneShot", vpa: written, want: OneShot},
+		"a person's VPA, nothing less is asked for":  {policy: Inherit, asked: "Auto", vpa: written, want: Inherit},
+		"a person's VPA that is Off gets no more": {
+			policy: Inherit, asked: "Canary", vpa: passive,
+			want: Recommend, reason: reason.ModeOff,
+		},
+		"a person's VPA that is Off, Inherit": {policy: Inherit, asked: "Inherit", vpa: passive, want: Inherit, reason: reason.ModeOff},
 	} {
 		for where, put := range annotationPlaces {
 			t.Run(name+"/"+where, func(t *testing.T) {
@@ -138,32 +147,41 @@ func TestAnnotations_InvalidValues(t *testing.T) {
 
 func TestDecision_NewPodSkipReason(t *testing.T) {
 	const canaryOver = true
-	for name, c := range map[string]struct {
-		policy  Mode
-		initial InitialSizing
-		over    bool
-		made    reason.Reason
-		person  reason.Reason
+	for _, tc := range []struct {
+		name      string
+		policy    Mode
+		initial   InitialSizing
+		over      bool
+		generated reason.Reason
+		user      reason.Reason
 	}{
-		"Inherit":               {Inherit, ByMode, false, reason.ModeOff, ""},
-		"Observe":               {Observe, ToTarget, false, reason.Observing, ""},
-		"Recommend":             {Recommend, ToTarget, canaryOver, reason.RecommendOnly, ""},
-		"OneShot":               {OneShot, ByMode, canaryOver, reason.InitialSizingOff, ""},
-		"OneShot, to target":    {OneShot, ToTarget, false, "", ""},
-		"Canary":                {Canary, ByMode, false, reason.InitialSizingOff, ""},
-		"Canary, over":          {Canary, ByMode, canaryOver, "", ""},
-		"Canary, to target":     {Canary, ToTarget, false, "", ""},
-		"Auto":                  {Auto, ByMode, false, "", ""},
-		"Auto, as written":      {Auto, AsWritten, canaryOver, reason.InitialSizingOff, reason.InitialSizingOff},
-		"Inherit, as written":   {Inherit, AsWritten, false, reason.ModeOff, reason.InitialSizingOff},
-		"Recommend, as written": {Recommend, AsWritten, false, reason.RecommendOnly, reason.InitialSizingOff},
+		{name: "Inherit", policy: Inherit, initial: ByMode, generated: reason.ModeOff},
+		{name: "Observe", policy: Observe, initial: ToTarget, generated: reason.Observing},
+		{name: "Recommend", policy: Recommend, initial: ToTarget, over: canaryOver, generated: reason.RecommendOnly},
+		{name: "OneShot", policy: OneShot, initial: ByMode, over: canaryOver, generated: reason.InitialSizingOff},
+		{name: "OneShot to target", policy: OneShot, initial: ToTarget},
+		{name: "Canary", policy: Canary, initial: ByMode, generated: reason.InitialSizingOff},
+		{name: "completed Canary", policy: Canary, initial: ByMode, over: canaryOver},
+		{name: "Canary to target", policy: Canary, initial: ToTarget},
+		{name: "Auto", policy: Auto, initial: ByMode},
+		{
+			name: "Auto as written", policy: Auto, initial: AsWritten, over: canaryOver,
+			generated: reason.InitialSizingOff, user: reason.InitialSizingOff,
+		},
+		{name: "Inherit as written", policy: Inherit, initial: AsWritten, generated: reason.ModeOff, user: reason.InitialSizingOff},
+		{
+			name: "Recommend as written", policy: Recommend, initial: AsWritten,
+			generated: reason.RecommendOnly, user: reason.InitialSizingOff,
+		},
 	} {
-		for author, want := range map[VPAOrigin]reason.Reason{GeneratedVPA: c.made, UserVPA: c.person} {
-			s := NewSet([]Policy{policy("p", mode(c.policy), func(p *Policy) { p.Initial = c.initial })}, Options{})
-			require.Equal(t, want, s.Decide(web(vpa(VPA{Origin: author}))).NewPodSkipReason(author, c.over), name)
-			out := s.Decide(web(vpa(VPA{Origin: author}), withAnnotation(SkipAnnotation, "true")))
-			require.Equal(t, reason.OptedOut, out.NewPodSkipReason(author, c.over), name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			for author, want := range map[VPAOrigin]reason.Reason{GeneratedVPA: tc.generated, UserVPA: tc.user} {
+				s := NewSet([]Policy{policy("p", mode(tc.policy), func(p *Policy) { p.Initial = tc.initial })}, Options{})
+				require.Equal(t, want, s.Decide(web(vpa(VPA{Origin: author}))).NewPodSkipReason(author, tc.over))
+				out := s.Decide(web(vpa(VPA{Origin: author}), withAnnotation(SkipAnnotation, "true")))
+				require.Equal(t, reason.OptedOut, out.NewPodSkipReason(author, tc.over))
+			}
+		})
 	}
 	var none *Set
 	require.Empty(t, none.Decide(web(vpa(VPA{Origin: UserVPA}))).NewPodSkipReason(UserVPA, false))

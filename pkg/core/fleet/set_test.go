@@ -101,29 +101,37 @@ func TestPolicy_SelectsNamespaces(t *testing.T) {
 		labels map[string]string
 		want   bool
 	}{
-		"by name":                            {Namespaces{Names: []string{"shop"}}, "shop", nil, true},
-		"another name":                       {Namespaces{Names: []string{"shop"}}, "shop2", nil, false},
-		"all":                                {Namespaces{Names: []string{"*"}}, "shop", nil, true},
-		"by label":                           {Namespaces{Selector: team}, "shop", map[string]string{"team": "shop"}, true},
-		"another label":                      {Namespaces{Selector: team}, "shop", map[string]string{"team": "pay"}, false},
-		"by name or label":                   {Namespaces{Names: []string{"pay"}, Selector: team}, "shop", map[string]string{"team": "shop"}, true},
-		"neither":                            {Namespaces{}, "shop", map[string]string{"team": "shop"}, false},
-		"by a label that must not be there":  {Namespaces{Selector: lacks("prod")}, "shop", map[string]string{}, true},
-		"its labels are not known":           {Namespaces{Selector: lacks("prod")}, "shop", nil, true},
-		"all, excluded":                      {Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}}, "shop", nil, false},
-		"by name, excluded":                  {Namespaces{Names: []string{"shop"}, Exclude: []string{"shop"}}, "shop", nil, false},
-		"by label, excluded":                 {Namespaces{Selector: team, Exclude: []string{"shop"}}, "shop", map[string]string{"team": "shop"}, false},
-		"all, another excluded":              {Namespaces{Names: []string{"*"}, Exclude: []string{"pay"}}, "shop", nil, true},
-		"all, of the system":                 {Namespaces{Names: []string{"*"}}, "kube-system", nil, false},
-		"all, of the system, public":         {Namespaces{Names: []string{"*"}}, "kube-public", nil, false},
-		"all, of the system, leases":         {Namespaces{Names: []string{"*"}}, "kube-node-lease", nil, false},
-		"all, the programs' own":             {Namespaces{Names: []string{"*"}}, "loadline", nil, false},
-		"by label, of the system":            {Namespaces{Selector: team}, "kube-system", map[string]string{"team": "shop"}, false},
-		"by label, the programs' own":        {Namespaces{Selector: team}, "loadline", map[string]string{"team": "shop"}, false},
-		"of the system, named":               {Namespaces{Names: []string{"kube-system"}}, "kube-system", nil, true},
-		"the programs' own, named":           {Namespaces{Names: []string{"*", "loadline"}}, "loadline", nil, true},
-		"of the system, named and excluded":  {Namespaces{Names: []string{"kube-system"}, Exclude: []string{"kube-system"}}, "kube-system", nil, false},
-		"a name that begins like the system": {Namespaces{Names: []string{"*"}}, "kube-system-tools", nil, true},
+		"by name":       {n: Namespaces{Names: []string{"shop"}}, in: "shop", want: true},
+		"another name":  {n: Namespaces{Names: []string{"shop"}}, in: "shop2"},
+		"all":           {n: Namespaces{Names: []string{"*"}}, in: "shop", want: true},
+		"by label":      {n: Namespaces{Selector: team}, in: "shop", labels: map[string]string{"team": "shop"}, want: true},
+		"another label": {n: Namespaces{Selector: team}, in: "shop", labels: map[string]string{"team": "pay"}},
+		"by name or label": {
+			n: Namespaces{Names: []string{"pay"}, Selector: team}, in: "shop",
+			labels: map[string]string{"team": "shop"}, want: true,
+		},
+		"neither":                           {in: "shop", labels: map[string]string{"team": "shop"}},
+		"by a label that must not be there": {n: Namespaces{Selector: lacks("prod")}, in: "shop", labels: map[string]string{}, want: true},
+		"its labels are not known":          {n: Namespaces{Selector: lacks("prod")}, in: "shop", want: true},
+		"all, excluded":                     {n: Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}}, in: "shop"},
+		"by name, excluded":                 {n: Namespaces{Names: []string{"shop"}, Exclude: []string{"shop"}}, in: "shop"},
+		"by label, excluded": {
+			n: Namespaces{Selector: team, Exclude: []string{"shop"}}, in: "shop",
+			labels: map[string]string{"team": "shop"},
+		},
+		"all, another excluded":       {n: Namespaces{Names: []string{"*"}, Exclude: []string{"pay"}}, in: "shop", want: true},
+		"all, of the system":          {n: Namespaces{Names: []string{"*"}}, in: "kube-system"},
+		"all, of the system, public":  {n: Namespaces{Names: []string{"*"}}, in: "kube-public"},
+		"all, of the system, leases":  {n: Namespaces{Names: []string{"*"}}, in: "kube-node-lease"},
+		"all, the programs' own":      {n: Namespaces{Names: []string{"*"}}, in: "loadline"},
+		"by label, of the system":     {n: Namespaces{Selector: team}, in: "kube-system", labels: map[string]string{"team": "shop"}},
+		"by label, the programs' own": {n: Namespaces{Selector: team}, in: "loadline", labels: map[string]string{"team": "shop"}},
+		"of the system, named":        {n: Namespaces{Names: []string{"kube-system"}}, in: "kube-system", want: true},
+		"the programs' own, named":    {n: Namespaces{Names: []string{"*", "loadline"}}, in: "loadline", want: true},
+		"of the system, named and excluded": {
+			n: Namespaces{Names: []string{"kube-system"}, Exclude: []string{"kube-system"}}, in: "kube-system",
+		},
+		"a name that begins like the system": {n: Namespaces{Names: []string{"*"}}, in: "kube-system-tools", want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := NewSet([]Policy{policy("p", inNamespaces(c.n))}, Options{OwnNamespace: "loadline"})
@@ -163,19 +171,28 @@ func TestPolicy_SelectsWorkloads(t *testing.T) {
 		w     Workload
 		want  bool
 	}{
-		"kind":                    {[]Match{{Group: "apps", Kind: "Deployment"}}, web(), true},
-		"another kind":            {[]Match{{Group: "apps", Kind: "StatefulSet"}}, web(), false},
-		"one of two":              {[]Match{{Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "Deployment"}}, web(), true},
-		"an old group":            {[]Match{{Group: "extensions", Kind: "Deployment"}}, web(), true},
-		"no group":                {[]Match{{Kind: "Deployment"}}, web(), true},
-		"the kind of another":     {[]Match{{Group: "example.com", Kind: "Deployment"}}, web(), false},
-		"a custom kind":           {[]Match{{Group: "argoproj.io", Kind: "Rollout"}}, rollout, true},
-		"a custom kind, no group": {[]Match{{Kind: "Rollout"}}, rollout, false},
-		"name":                    {[]Match{{Group: "apps", Kind: "Deployment", Name: "web"}}, web(), true},
-		"another name":            {[]Match{{Group: "apps", Kind: "Deployment", Name: "db"}}, web(), false},
-		"label":                   {[]Match{{Group: "apps", Kind: "Deployment", Selector: has{"tier", "front"}}}, front, true},
-		"another label":           {[]Match{{Group: "apps", Kind: "Deployment", Selector: has{"tier", "back"}}}, front, false},
-		"label, not the name":     {[]Match{{Group: "apps", Kind: "Deployment", Name: "db", Selector: has{"tier", "front"}}}, front, false},
+		"kind":         {match: []Match{{Group: "apps", Kind: "Deployment"}}, w: web(), want: true},
+		"another kind": {match: []Match{{Group: "apps", Kind: "StatefulSet"}}, w: web()},
+		"one of two": {
+			match: []Match{{Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "Deployment"}},
+			w:     web(), want: true,
+		},
+		"an old group":            {match: []Match{{Group: "extensions", Kind: "Deployment"}}, w: web(), want: true},
+		"no group":                {match: []Match{{Kind: "Deployment"}}, w: web(), want: true},
+		"the kind of another":     {match: []Match{{Group: "example.com", Kind: "Deployment"}}, w: web()},
+		"a custom kind":           {match: []Match{{Group: "argoproj.io", Kind: "Rollout"}}, w: rollout, want: true},
+		"a custom kind, no group": {match: []Match{{Kind: "Rollout"}}, w: rollout},
+		"name":                    {match: []Match{{Group: "apps", Kind: "Deployment", Name: "web"}}, w: web(), want: true},
+		"another name":            {match: []Match{{Group: "apps", Kind: "Deployment", Name: "db"}}, w: web()},
+		"label": {
+			match: []Match{{Group: "apps", Kind: "Deployment", Selector: has{"tier", "front"}}},
+			w:     front, want: true,
+		},
+		"another label": {match: []Match{{Group: "apps", Kind: "Deployment", Selector: has{"tier", "back"}}}, w: front},
+		"label, not the name": {
+			match: []Match{{Group: "apps", Kind: "Deployment", Name: "db", Selector: has{"tier", "front"}}},
+			w:     front,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, NewSet([]Policy{policy("p", forWorkloads(c.match...))}, Options{}).Decide(c.w).Policy != nil)
@@ -202,7 +219,7 @@ type outcome struct {
 
 func decide(p Policy, w Workload) outcome {
 	d := NewSet([]Policy{p}, Options{}).Decide(w)
-	return outcome{d.Mode, d.Reason, d.GenerateVPA, d.KeepVPA}
+	return outcome{mode: d.Mode, reason: d.Reason, makes: d.GenerateVPA, keeps: d.KeepVPA}
 }
 
 func TestDecide_PolicyMode(t *testing.T) {
@@ -212,35 +229,71 @@ func TestDecide_PolicyMode(t *testing.T) {
 		vpa    VPA
 		want   outcome
 	}{
-		"no VPA, Inherit":      {policy("p", mode(Inherit)), VPA{}, outcome{Inherit, reason.ModeOff, true, true}},
-		"no VPA, Observe":      {policy("p", mode(Observe)), VPA{}, outcome{Observe, reason.Observing, true, true}},
-		"no VPA, Recommend":    {policy("p", mode(Recommend)), VPA{}, outcome{Recommend, reason.RecommendOnly, true, true}},
-		"no VPA, OneShot":      {policy("p", mode(OneShot)), VPA{}, outcome{OneShot, "", true, true}},
-		"no VPA, none is made": {policy("p", func(p *Policy) { p.GenerateVPAs = false }), VPA{}, outcome{Auto, "", false, true}},
+		"no VPA, Inherit": {
+			policy: policy("p", mode(Inherit)),
+			want:   outcome{mode: Inherit, reason: reason.ModeOff, makes: true, keeps: true},
+		},
+		"no VPA, Observe": {
+			policy: policy("p", mode(Observe)),
+			want:   outcome{mode: Observe, reason: reason.Observing, makes: true, keeps: true},
+		},
+		"no VPA, Recommend": {
+			policy: policy("p", mode(Recommend)),
+			want:   outcome{mode: Recommend, reason: reason.RecommendOnly, makes: true, keeps: true},
+		},
+		"no VPA, OneShot":      {policy: policy("p", mode(OneShot)), want: outcome{mode: OneShot, makes: true, keeps: true}},
+		"no VPA, none is made": {policy: policy("p", func(p *Policy) { p.GenerateVPAs = false }), want: outcome{mode: Auto, keeps: true}},
 
-		"made, Inherit":       {policy("p", mode(Inherit)), made, outcome{Inherit, reason.ModeOff, false, true}},
-		"made, Recommend":     {policy("p", mode(Recommend)), made, outcome{Recommend, reason.RecommendOnly, false, true}},
-		"made, Canary":        {policy("p", mode(Canary)), made, outcome{Canary, "", false, true}},
-		"made, none is made":  {policy("p", func(p *Policy) { p.GenerateVPAs = false }), made, outcome{Auto, "", false, true}},
-		"made, paused":        {policy("p", paused), made, outcome{Recommend, reason.PolicyPaused, false, true}},
-		"made, not usable":    {policy("p", unusable), made, outcome{Recommend, reason.PolicyUnknown, false, true}},
-		"made, both of these": {policy("p", unusable, paused), made, outcome{Recommend, reason.PolicyUnknown, false, true}},
+		"made, Inherit": {policy: policy("p", mode(Inherit)), vpa: made, want: outcome{mode: Inherit, reason: reason.ModeOff, keeps: true}},
+		"made, Recommend": {
+			policy: policy("p", mode(Recommend)), vpa: made,
+			want: outcome{mode: Recommend, reason: reason.RecommendOnly, keeps: true},
+		},
+		"made, Canary": {policy: policy("p", mode(Canary)), vpa: made, want: outcome{mode: Canary, keeps: true}},
+		"made, none is made": {
+			policy: policy("p", func(p *Policy) { p.GenerateVPAs = false }), vpa: made,
+			want: outcome{mode: Auto, keeps: true},
+		},
+		"made, paused": {policy: policy("p", paused), vpa: made, want: outcome{mode: Recommend, reason: reason.PolicyPaused, keeps: true}},
+		"made, not usable": {
+			policy: policy("p", unusable), vpa: made,
+			want: outcome{mode: Recommend, reason: reason.PolicyUnknown, keeps: true},
+		},
+		"made, both of these": {
+			policy: policy("p", unusable, paused), vpa: made,
+			want: outcome{mode: Recommend, reason: reason.PolicyUnknown, keeps: true},
+		},
 
-		"a person's, Inherit":     {policy("p", mode(Inherit)), written, outcome{Inherit, "", false, false}},
-		"a person's, Observe":     {policy("p", mode(Observe)), written, outcome{Observe, reason.Observing, false, false}},
-		"a person's, Recommend":   {policy("p", mode(Recommend)), written, outcome{Recommend, reason.RecommendOnly, false, false}},
-		"a person's, Auto":        {policy("p"), written, outcome{Auto, "", false, false}},
-		"a person's, paused":      {policy("p", paused), written, outcome{Recommend, reason.PolicyPaused, false, false}},
-		"a person's, not usable":  {policy("p", unusable), written, outcome{Recommend, reason.PolicyUnknown, false, false}},
-		"a person's Off, Inherit": {policy("p", mode(Inherit)), passive, outcome{Inherit, reason.ModeOff, false, false}},
-		"a person's Off, Observe": {policy("p", mode(Observe)), passive, outcome{Observe, reason.ModeOff, false, false}},
-		"a person's Off, Auto":    {policy("p"), passive, outcome{Recommend, reason.ModeOff, false, false}},
+		"a person's, Inherit": {policy: policy("p", mode(Inherit)), vpa: written, want: outcome{mode: Inherit}},
+		"a person's, Observe": {policy: policy("p", mode(Observe)), vpa: written, want: outcome{mode: Observe, reason: reason.Observing}},
+		"a person's, Recommend": {
+			policy: policy("p", mode(Recommend)), vpa: written,
+			want: outcome{mode: Recommend, reason: reason.RecommendOnly},
+		},
+		"a person's, Auto":   {policy: policy("p"), vpa: written, want: outcome{mode: Auto}},
+		"a person's, paused": {policy: policy("p", paused), vpa: written, want: outcome{mode: Recommend, reason: reason.PolicyPaused}},
+		"a person's, not usable": {
+			policy: policy("p", unusable), vpa: written,
+			want: outcome{mode: Recommend, reason: reason.PolicyUnknown},
+		},
+		"a person's Off, Inherit": {policy: policy("p", mode(Inherit)), vpa: passive, want: outcome{mode: Inherit, reason: reason.ModeOff}},
+		"a person's Off, Observe": {policy: policy("p", mode(Observe)), vpa: passive, want: outcome{mode: Observe, reason: reason.ModeOff}},
+		"a person's Off, Auto":    {policy: policy("p"), vpa: passive, want: outcome{mode: Recommend, reason: reason.ModeOff}},
 
-		"no VPA, paused":      {policy("p", paused), VPA{}, outcome{Recommend, reason.PolicyPaused, false, true}},
-		"no VPA, not usable":  {policy("p", unusable), VPA{}, outcome{Recommend, reason.PolicyUnknown, false, true}},
-		"Inherit, paused":     {policy("p", mode(Inherit), paused), written, outcome{Recommend, reason.PolicyPaused, false, false}},
-		"Inherit, not usable": {policy("p", mode(Inherit), unusable), written, outcome{Recommend, reason.PolicyUnknown, false, false}},
-		"Observe, paused":     {policy("p", mode(Observe), paused), made, outcome{Observe, reason.PolicyPaused, false, true}},
+		"no VPA, paused":     {policy: policy("p", paused), want: outcome{mode: Recommend, reason: reason.PolicyPaused, keeps: true}},
+		"no VPA, not usable": {policy: policy("p", unusable), want: outcome{mode: Recommend, reason: reason.PolicyUnknown, keeps: true}},
+		"Inherit, paused": {
+			policy: policy("p", mode(Inherit), paused), vpa: written,
+			want: outcome{mode: Recommend, reason: reason.PolicyPaused},
+		},
+		"Inherit, not usable": {
+			policy: policy("p", mode(Inherit), unusable), vpa: written,
+			want: outcome{mode: Recommend, reason: reason.PolicyUnknown},
+		},
+		"Observe, paused": {
+			policy: policy("p", mode(Observe), paused), vpa: made,
+			want: outcome{mode: Observe, reason: reason.PolicyPaused, keeps: true},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, decide(c.policy, web(vpa(c.vpa))))
@@ -293,24 +346,28 @@ func BenchmarkDecide_NoPolicy(b *testing.B) {
 
 func TestSet_MayChangePods(t *testing.T) {
 	team := func(p *Policy) { p.Namespaces = Namespaces{Selector: has{"team", "shop"}} }
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		policy Policy
 		labels map[string]string
 		want   bool
 	}{
-		"Auto":               {policy("p"), nil, true},
-		"OneShot":            {policy("p", mode(OneShot)), nil, true},
-		"Recommend":          {policy("p", mode(Recommend)), nil, false},
-		"Inherit":            {policy("p", mode(Inherit)), nil, false},
-		"paused":             {policy("p", paused), nil, false},
-		"unusable":           {policy("p", unusable), nil, false},
-		"elsewhere":          {policy("p", inNamespaces(Namespaces{Names: []string{"pay"}})), nil, false},
-		"by label":           {policy("p", team), map[string]string{"team": "shop"}, true},
-		"by another label":   {policy("p", team), map[string]string{}, false},
-		"labels not known":   {policy("p", team), nil, true},
-		"excluded namespace": {policy("p", inNamespaces(Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}})), nil, false},
+		{name: "Auto", policy: policy("p"), want: true},
+		{name: "OneShot", policy: policy("p", mode(OneShot)), want: true},
+		{name: "Recommend", policy: policy("p", mode(Recommend))},
+		{name: "Inherit", policy: policy("p", mode(Inherit))},
+		{name: "paused policy", policy: policy("p", paused)},
+		{name: "unusable policy", policy: policy("p", unusable)},
+		{name: "other namespace", policy: policy("p", inNamespaces(Namespaces{Names: []string{"pay"}}))},
+		{name: "namespace with the label", policy: policy("p", team), labels: map[string]string{"team": "shop"}, want: true},
+		{name: "namespace without the label", policy: policy("p", team), labels: map[string]string{}},
+		{name: "unknown labels", policy: policy("p", team), want: true},
+		{name: "excluded namespace", policy: policy("p", inNamespaces(Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}}))},
 	} {
-		require.Equal(t, c.want, NewSet([]Policy{policy("a", inNamespaces(Namespaces{})), c.policy}, Options{}).MayChangePods("shop", c.labels), name)
+		t.Run(tc.name, func(t *testing.T) {
+			s := NewSet([]Policy{policy("a", inNamespaces(Namespaces{})), tc.policy}, Options{})
+			require.Equal(t, tc.want, s.MayChangePods("shop", tc.labels))
+		})
 	}
 	var none *Set
 	require.False(t, none.MayChangePods("shop", nil))
@@ -338,26 +395,33 @@ func TestSet_ConflictingPolicy(t *testing.T) {
 	labelled.NamespaceLabels = map[string]string{"team": "shop"}
 	unknown := web()
 	unknown.NamespaceLabels = nil
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name     string
 		policies []Policy
-		of       Workload
+		workload Workload
 		want     string
 	}{
-		"alone":                    {[]Policy{policy("a")}, web(), ""},
-		"the same priority":        {[]Policy{policy("b"), policy("a"), policy("c", priority(100))}, web(), "b"},
-		"a weaker one":             {[]Policy{policy("a"), policy("b", priority(99))}, web(), ""},
-		"it does not select it":    {[]Policy{policy("a"), policy("b", forWorkloads())}, web(), ""},
-		"by label":                 {[]Policy{policy("a"), policy("b", byLabel)}, labelled, "b"},
-		"its labels are not known": {[]Policy{policy("a"), policy("b", byLabel)}, unknown, ""},
-		"a third one surely does":  {[]Policy{policy("a"), policy("b", byLabel), policy("c")}, unknown, "c"},
+		{name: "single policy", policies: []Policy{policy("a")}, workload: web()},
+		{name: "same priority", policies: []Policy{policy("b"), policy("a"), policy("c", priority(100))}, workload: web(), want: "b"},
+		{name: "lower priority", policies: []Policy{policy("a"), policy("b", priority(99))}, workload: web()},
+		{name: "policy without workloads", policies: []Policy{policy("a"), policy("b", forWorkloads())}, workload: web()},
+		{name: "selected by label", policies: []Policy{policy("a"), policy("b", byLabel)}, workload: labelled, want: "b"},
+		{name: "unknown namespace labels", policies: []Policy{policy("a"), policy("b", byLabel)}, workload: unknown},
+		{
+			name:     "third policy selects despite unknown labels",
+			policies: []Policy{policy("a"), policy("b", byLabel), policy("c")}, workload: unknown, want: "c",
+		},
 	} {
-		responsible := c.policies[0]
-		for _, p := range c.policies {
-			if p.Name == "a" {
-				responsible = p
+		t.Run(tc.name, func(t *testing.T) {
+			responsible := tc.policies[0]
+			for _, p := range tc.policies {
+				if p.Name == "a" {
+					responsible = p
+				}
 			}
-		}
-		responsible.Priority = 100
-		require.Equal(t, c.want, NewSet(c.policies, Options{}).ConflictingPolicy(&responsible, c.of), name) // also for a policy from another Set
+			responsible.Priority = 100
+			// Also for a policy from another Set.
+			require.Equal(t, tc.want, NewSet(tc.policies, Options{}).ConflictingPolicy(&responsible, tc.workload))
+		})
 	}
 }

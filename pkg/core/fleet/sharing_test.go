@@ -16,35 +16,90 @@ func TestDecision_SharingMode(t *testing.T) {
 	written := vpa(VPA{Origin: UserVPA})
 	made := vpa(VPA{Origin: GeneratedVPA})
 	const canaryOver = true
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name     string
 		policy   Policy
 		workload Workload
 		over     bool
 		want     SharingMode
 		reason   reason.Reason
 	}{
-		"a policy that says nothing":     {policy("p"), web(made), canaryOver, SharingOff, ""},
-		"On":                             {policy("p", withSharing(SharingOn)), web(made), false, SharingOn, ""},
-		"On, a person's VPA":             {policy("p", withSharing(SharingOn)), web(written), false, SharingOn, ""},
-		"On, a person's VPA that is Off": {policy("p", withSharing(SharingOn)), web(passive), false, SharingDryRun, reason.ModeTooConservative},
-		"On in a canary":                 {policy("p", withSharing(SharingOn), mode(Canary)), web(made), false, SharingDryRun, reason.ModeTooConservative},
-		"On after a canary":              {policy("p", withSharing(SharingOn), mode(Canary)), web(made), canaryOver, SharingOn, ""},
-		"On in OneShot":                  {policy("p", withSharing(SharingOn), mode(OneShot)), web(made), canaryOver, SharingDryRun, reason.ModeTooConservative},
-		"On in Recommend":                {policy("p", withSharing(SharingOn), mode(Recommend)), web(made), canaryOver, SharingDryRun, reason.ModeTooConservative},
-		"On with Inherit":                {policy("p", withSharing(SharingOn), mode(Inherit)), web(written), canaryOver, SharingDryRun, reason.ModeTooConservative},
-		"On, a mode is asked for":        {policy("p", withSharing(SharingOn)), web(made, withAnnotation(ModeAnnotation, "OneShot")), false, SharingDryRun, reason.ModeTooConservative},
-		"DryRun in any mode":             {policy("p", withSharing(SharingDryRun), mode(Observe)), web(made), false, SharingDryRun, ""},
-		"paused":                         {policy("p", withSharing(SharingOn), paused), web(made), false, SharingOff, reason.PolicyPaused},
-		"not usable":                     {policy("p", withSharing(SharingDryRun), unusable), web(made), false, SharingOff, reason.PolicyUnknown},
-		"opted out":                      {policy("p", withSharing(SharingOn)), web(made, withAnnotation(SkipAnnotation, "true")), false, SharingOff, reason.OptedOut},
-		"out of sharing":                 {policy("p", withSharing(SharingOn)), web(made, withAnnotation(sharing.SharingAnnotation, "off")), false, SharingOff, reason.SharingOptedOut},
-		"out of a dry run":               {policy("p", withSharing(SharingDryRun)), web(made, withAnnotation(sharing.SharingAnnotation, "off")), false, SharingOff, reason.SharingOptedOut},
+		{name: "no sharing mode", policy: policy("p"), workload: web(made), over: canaryOver, want: SharingOff},
+		{name: "On", policy: policy("p", withSharing(SharingOn)), workload: web(made), want: SharingOn},
+		{name: "On with a user VPA", policy: policy("p", withSharing(SharingOn)), workload: web(written), want: SharingOn},
+		{
+			name:   "On with a user VPA in mode Off",
+			policy: policy("p", withSharing(SharingOn)), workload: web(passive),
+			want: SharingDryRun, reason: reason.ModeTooConservative,
+		},
+		{
+			name:   "On during a canary",
+			policy: policy("p", withSharing(SharingOn), mode(Canary)), workload: web(made),
+			want: SharingDryRun, reason: reason.ModeTooConservative,
+		},
+		{
+			name:   "On after a canary",
+			policy: policy("p", withSharing(SharingOn), mode(Canary)), workload: web(made), over: canaryOver,
+			want: SharingOn,
+		},
+		{
+			name:   "On with OneShot",
+			policy: policy("p", withSharing(SharingOn), mode(OneShot)), workload: web(made), over: canaryOver,
+			want: SharingDryRun, reason: reason.ModeTooConservative,
+		},
+		{
+			name:   "On with Recommend",
+			policy: policy("p", withSharing(SharingOn), mode(Recommend)), workload: web(made), over: canaryOver,
+			want: SharingDryRun, reason: reason.ModeTooConservative,
+		},
+		{
+			name:   "On with Inherit",
+			policy: policy("p", withSharing(SharingOn), mode(Inherit)), workload: web(written), over: canaryOver,
+			want: SharingDryRun, reason: reason.ModeTooConservative,
+		},
+		{
+			name:   "On with a mode annotation",
+			policy: policy("p", withSharing(SharingOn)), workload: web(made, withAnnotation(ModeAnnotation, "OneShot")),
+			want: SharingDryRun, reason: reason.ModeTooConservative,
+		},
+		{
+			name:   "DryRun in any mode",
+			policy: policy("p", withSharing(SharingDryRun), mode(Observe)), workload: web(made),
+			want: SharingDryRun,
+		},
+		{
+			name:   "paused policy",
+			policy: policy("p", withSharing(SharingOn), paused), workload: web(made),
+			want: SharingOff, reason: reason.PolicyPaused,
+		},
+		{
+			name:   "unusable policy",
+			policy: policy("p", withSharing(SharingDryRun), unusable), workload: web(made),
+			want: SharingOff, reason: reason.PolicyUnknown,
+		},
+		{
+			name:   "opted out",
+			policy: policy("p", withSharing(SharingOn)), workload: web(made, withAnnotation(SkipAnnotation, "true")),
+			want: SharingOff, reason: reason.OptedOut,
+		},
+		{
+			name:   "opted out of sharing",
+			policy: policy("p", withSharing(SharingOn)), workload: web(made, withAnnotation(sharing.SharingAnnotation, "off")),
+			want: SharingOff, reason: reason.SharingOptedOut,
+		},
+		{
+			name:   "opted out of sharing in a dry run",
+			policy: policy("p", withSharing(SharingDryRun)), workload: web(made, withAnnotation(sharing.SharingAnnotation, "off")),
+			want: SharingOff, reason: reason.SharingOptedOut,
+		},
 	} {
-		d := NewSet([]Policy{c.policy}, Options{}).Decide(c.workload)
-		got, why := d.SharingMode(c.over)
-		require.Equal(t, c.want, got, name)
-		require.Equal(t, c.reason, why, name)
-		require.Empty(t, d.Problem, name)
+		t.Run(tc.name, func(t *testing.T) {
+			d := NewSet([]Policy{tc.policy}, Options{}).Decide(tc.workload)
+			got, why := d.SharingMode(tc.over)
+			require.Equal(t, tc.want, got)
+			require.Equal(t, tc.reason, why)
+			require.Empty(t, d.Problem)
+		})
 	}
 	var nobody Decision
 	got, why := nobody.SharingMode(canaryOver)
@@ -54,14 +109,24 @@ func TestDecision_SharingMode(t *testing.T) {
 
 func TestSharingAnnotations(t *testing.T) {
 	for where, put := range annotationPlaces {
-		for value, want := range map[string]sharing.Rank{"low": sharing.Low, "medium": sharing.Medium, "high": sharing.High, "no-eviction": sharing.Never} {
-			w := web()
-			put(&w, map[string]string{sharing.RankAnnotation: value})
-			d := NewSet([]Policy{policy("p")}, Options{}).Decide(w)
-			require.Equal(t, want, d.Rank("StatefulSet", 3), "%s: %s", where, value)
-			require.False(t, d.SharingOptedOut)
-			require.Empty(t, d.Problem, value)
-			require.Empty(t, d.Reason, "pods are sized as before")
+		for _, tc := range []struct {
+			rank string
+			want sharing.Rank
+		}{
+			{rank: "low", want: sharing.Low},
+			{rank: "medium", want: sharing.Medium},
+			{rank: "high", want: sharing.High},
+			{rank: "no-eviction", want: sharing.Never},
+		} {
+			t.Run(where+"/"+tc.rank, func(t *testing.T) {
+				w := web()
+				put(&w, map[string]string{sharing.RankAnnotation: tc.rank})
+				d := NewSet([]Policy{policy("p")}, Options{}).Decide(w)
+				require.Equal(t, tc.want, d.Rank("StatefulSet", 3))
+				require.False(t, d.SharingOptedOut)
+				require.Empty(t, d.Problem)
+				require.Empty(t, d.Reason, "pods are sized as before")
+			})
 		}
 		w := web()
 		put(&w, map[string]string{sharing.SharingAnnotation: "no", sharing.RankAnnotation: "Low"})

@@ -178,33 +178,35 @@ func TestDecay_CachesAgesOnly(t *testing.T) {
 	const false777 = 777
 	first := Nanoseconds(instant(t, "2024-05-20T00:00:00Z"))
 	const hour = int64(time.Hour)
-	for _, c := range []struct {
-		what          string
+	for _, tc := range []struct {
+		name          string
 		halfLife      time.Duration
 		reference, at int64
 		remembered    bool
 	}{
-		{"an hour", day, first, first + hour, true},
-		{"an hour back", day, first, first - hour, true},
-		{"a hundred half-lives", time.Hour, first, first + 100*hour, true},
-		{"more than a hundred", time.Hour, first, first + 100*hour + 1, false},
-		{"a hundred half-lives are no age", 1200 * day, first + hour, first + 2*hour, false},
-		{"no sample yet", day, Never, first, false},
-		{"back from the end", day, math.MaxInt64, Never, false},
+		{name: "an hour later", halfLife: day, reference: first, at: first + hour, remembered: true},
+		{name: "an hour earlier", halfLife: day, reference: first, at: first - hour, remembered: true},
+		{name: "a hundred half-lives", halfLife: time.Hour, reference: first, at: first + 100*hour, remembered: true},
+		{name: "more than a hundred half-lives", halfLife: time.Hour, reference: first, at: first + 100*hour + 1},
+		{name: "a hundred half-lives overflow", halfLife: 1200 * day, reference: first + hour, at: first + 2*hour},
+		{name: "no sample yet", halfLife: day, reference: Never, at: first},
+		{name: "age overflows", halfLife: day, reference: math.MaxInt64, at: Never},
 	} {
-		add := func(d *Decay) Image {
-			h := New(CPUScheme(), d)
-			require.NoError(t, h.Load(Image{Reference: Time(c.reference), Total: 3, Weights: map[int]uint32{40: 10000}}))
-			h.AddAt(1, 1, c.at)
-			return h.Image()
-		}
-		warm, cold := NewDecay(c.halfLife), NewDecay(c.halfLife)
-		warm.store(c.at-c.reference, false777)
-		if c.remembered {
-			require.Equal(t, 3.0+false777, add(warm).Total, c.what)
-		} else {
-			require.Equal(t, add(cold), add(warm), c.what)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			add := func(d *Decay) Image {
+				h := New(CPUScheme(), d)
+				require.NoError(t, h.Load(Image{Reference: Time(tc.reference), Total: 3, Weights: map[int]uint32{40: 10000}}))
+				h.AddAt(1, 1, tc.at)
+				return h.Image()
+			}
+			warm, cold := NewDecay(tc.halfLife), NewDecay(tc.halfLife)
+			warm.store(tc.at-tc.reference, false777)
+			if tc.remembered {
+				require.Equal(t, 3.0+false777, add(warm).Total)
+			} else {
+				require.Equal(t, add(cold), add(warm))
+			}
+		})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 func TestLoad_RoundTrips(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
-	stored := Image{instant(t, "2024-06-01T00:00:00Z"), 37.25, map[int]uint32{3: 10000, 7: 3217, 12: 41, 20: 1}}
+	stored := Image{Reference: instant(t, "2024-06-01T00:00:00Z"), Total: 37.25, Weights: map[int]uint32{3: 10000, 7: 3217, 12: 41, 20: 1}}
 	require.NoError(t, h.Load(stored))
 	require.Equal(t, stored, h.Image())
 	h.Add(0.75, 0.1, instant(t, "2024-06-03T12:00:00Z"))
@@ -22,7 +22,7 @@ func TestLoad_RoundTrips(t *testing.T) {
 func TestLoad_AcceptsFirstAndLastBucket(t *testing.T) {
 	for bucket, quantile := range map[int]float64{0: CPUScheme().Start(1), 175: CPUScheme().Start(175)} {
 		h := New(CPUScheme(), NewDecay(day))
-		stored := Image{instant(t, "2024-06-01T00:00:00Z"), 5, map[int]uint32{bucket: 10000}}
+		stored := Image{Reference: instant(t, "2024-06-01T00:00:00Z"), Total: 5, Weights: map[int]uint32{bucket: 10000}}
 		require.NoError(t, h.Load(stored))
 		require.Equal(t, stored, h.Image())
 		require.Equal(t, quantile, h.Quantile(0.5))
@@ -31,7 +31,8 @@ func TestLoad_AcceptsFirstAndLastBucket(t *testing.T) {
 
 func TestLoad_DropsOuterBucketsBelowEpsilon(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
-	require.NoError(t, h.Load(Image{instant(t, "2024-06-01T00:00:00Z"), 0.9, map[int]uint32{1: 1, 9: 10000, 30: 1}}))
+	stored := Image{Reference: instant(t, "2024-06-01T00:00:00Z"), Total: 0.9, Weights: map[int]uint32{1: 1, 9: 10000, 30: 1}}
+	require.NoError(t, h.Load(stored))
 	require.Equal(t, map[int]uint32{9: 10000}, h.Image().Weights)
 	require.Equal(t, 0.9, h.Image().Total)
 }
@@ -40,7 +41,7 @@ func TestLoad_EmptyImageKeepsReference(t *testing.T) {
 	at := instant(t, "2024-06-01T00:00:00Z")
 	for _, weights := range []map[int]uint32{nil, {}, {5: 0}} {
 		h := New(CPUScheme(), NewDecay(day))
-		require.NoError(t, h.Load(Image{at, 12, weights}))
+		require.NoError(t, h.Load(Image{Reference: at, Total: 12, Weights: weights}))
 		require.True(t, h.Empty())
 		require.Zero(t, h.Image().Total)
 		require.Equal(t, at, h.Image().Reference)
@@ -57,25 +58,34 @@ func TestLoad_WithoutReferenceDecaysAtFirstSample(t *testing.T) {
 }
 
 func TestLoad_RejectsInvalidImage(t *testing.T) {
-	h := New(CPUScheme(), NewDecay(day))
-	h.Add(1, 1, instant(t, "2024-06-01T00:00:00Z"))
-	before := h.Image()
-	for _, c := range []struct {
-		image Image
-		says  []string
+	for _, tc := range []struct {
+		name     string
+		image    Image
+		problems []string
 	}{
-		{Image{Total: -1, Weights: map[int]uint32{1: 10000}}, []string{"total weight -1"}},
-		{Image{Total: math.NaN()}, []string{"total weight NaN"}},
-		{Image{Total: math.Inf(1)}, []string{"total weight +Inf"}},
-		{Image{Total: 1, Weights: map[int]uint32{176: 10000}}, []string{"to 176: must be from 0 to 175"}},
-		{Image{Total: 1, Weights: map[int]uint32{-1: 10000}}, []string{"buckets from -1"}},
-		{Image{Total: -1, Weights: map[int]uint32{-7: 1, 999: 1}}, []string{"total weight -1", "buckets from -7 to 999"}},
+		{name: "negative total weight", image: Image{Total: -1, Weights: map[int]uint32{1: 10000}}, problems: []string{"total weight -1"}},
+		{name: "total weight is not a number", image: Image{Total: math.NaN()}, problems: []string{"total weight NaN"}},
+		{name: "infinite total weight", image: Image{Total: math.Inf(1)}, problems: []string{"total weight +Inf"}},
+		{
+			name: "bucket above the last", image: Image{Total: 1, Weights: map[int]uint32{176: 10000}},
+			problems: []string{"to 176: must be from 0 to 175"},
+		},
+		{name: "negative bucket", image: Image{Total: 1, Weights: map[int]uint32{-1: 10000}}, problems: []string{"buckets from -1"}},
+		{
+			name: "invalid total weight and buckets", image: Image{Total: -1, Weights: map[int]uint32{-7: 1, 999: 1}},
+			problems: []string{"total weight -1", "buckets from -7 to 999"},
+		},
 	} {
-		err := h.Load(c.image)
-		for _, text := range c.says {
-			require.ErrorContains(t, err, text)
-		}
-		require.Equal(t, before, h.Image())
+		t.Run(tc.name, func(t *testing.T) {
+			h := New(CPUScheme(), NewDecay(day))
+			h.Add(1, 1, instant(t, "2024-06-01T00:00:00Z"))
+			before := h.Image()
+			err := h.Load(tc.image)
+			for _, text := range tc.problems {
+				require.ErrorContains(t, err, text)
+			}
+			require.Equal(t, before, h.Image())
+		})
 	}
 }
 

@@ -104,17 +104,26 @@ func TestRun_DividesCPUByRequest(t *testing.T) {
 }
 
 func TestDistribute(t *testing.T) {
-	for _, c := range []struct {
-		amount             float64
-		want, weight, gets []float64
+	for _, tc := range []struct {
+		name                 string
+		amount               float64
+		demand, weight, want []float64
 	}{
-		{1000, []float64{800, 800}, []float64{100, 300}, []float64{250, 750}},
-		{1000, []float64{100, 800, 800}, []float64{500, 100, 300}, []float64{100, 225, 675}},
-		{1000, []float64{100, 200}, []float64{1, 100}, []float64{100, 200}},
-		{0, []float64{100}, []float64{1}, []float64{0}},
+		{
+			name: "more demand than available", amount: 1000,
+			demand: []float64{800, 800}, weight: []float64{100, 300}, want: []float64{250, 750},
+		},
+		{
+			name: "unused share goes to the others", amount: 1000,
+			demand: []float64{100, 800, 800}, weight: []float64{500, 100, 300}, want: []float64{100, 225, 675},
+		},
+		{name: "enough for every demand", amount: 1000, demand: []float64{100, 200}, weight: []float64{1, 100}, want: []float64{100, 200}},
+		{name: "nothing available", amount: 0, demand: []float64{100}, weight: []float64{1}, want: []float64{0}},
 	} {
-		divide(c.amount, c.want, c.weight, nil)
-		require.InDeltaSlice(t, c.gets, c.want, 1e-9)
+		t.Run(tc.name, func(t *testing.T) {
+			divide(tc.amount, tc.demand, tc.weight, nil)
+			require.InDeltaSlice(t, tc.want, tc.demand, 1e-9)
+		})
 	}
 }
 

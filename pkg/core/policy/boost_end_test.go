@@ -60,17 +60,24 @@ func TestEvaluateBoost_MemoryTargetDoesNotKeepBoost(t *testing.T) {
 }
 
 func TestEvaluateBoost_RestoresOriginalWithoutTarget(t *testing.T) {
-	for name, a := range map[string]BoostInputs{
-		"no VPA":            {},
-		"no recommendation": {AppliesRecommendation: true},
-		"update mode Off":   {Recommendation: targetOnly(resources.NewList(220, 120*mi))},
-		"container mode Off": {AppliesRecommendation: true, Recommendation: targetOnly(resources.NewList(220, 120*mi)),
-			Rules: Rules{Entries: []Entry{{Container: "a", Rule: Rule{Off: true}}}}},
+	for _, tc := range []struct {
+		name string
+		in   BoostInputs
+	}{
+		{name: "no VPA", in: BoostInputs{}},
+		{name: "no recommendation", in: BoostInputs{AppliesRecommendation: true}},
+		{name: "update mode Off", in: BoostInputs{Recommendation: targetOnly(resources.NewList(220, 120*mi))}},
+		{name: "container mode Off",
+			in: BoostInputs{AppliesRecommendation: true, Recommendation: targetOnly(resources.NewList(220, 120*mi)),
+				Rules: Rules{Entries: []Entry{{Container: "a", Rule: Rule{Off: true}}}}}},
 	} {
-		v := EvaluateBoost(pod(boosted("a"), BoostedContainer{Observed: true, Current: Container{Name: "b", Requests: resources.NewList(5, 5)}}), a, noon)
-		require.Len(t, v.Targets, 1, name)
-		require.Equal(t, resources.NewList(200, 100*mi), v.Targets[0].Requests, name)
-		require.Equal(t, resources.NewList(400, 200*mi), v.Targets[0].Limits, name)
+		t.Run(tc.name, func(t *testing.T) {
+			other := BoostedContainer{Observed: true, Current: Container{Name: "b", Requests: resources.NewList(5, 5)}}
+			v := EvaluateBoost(pod(boosted("a"), other), tc.in, noon)
+			require.Len(t, v.Targets, 1)
+			require.Equal(t, resources.NewList(200, 100*mi), v.Targets[0].Requests)
+			require.Equal(t, resources.NewList(400, 200*mi), v.Targets[0].Limits)
+		})
 	}
 }
 

@@ -10,30 +10,56 @@ import (
 )
 
 func TestNote_TextAndProperties(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name                              string
 		reason                            Reason
 		text                              string
 		limit, refused, cut, inAnnotation bool
 	}{
-		{RaisedToMin, "cpu capped to minAllowed", false, false, false, true},
-		{CutToMax, "cpu capped to maxAllowed", false, false, true, true},
-		{CutToLimit, "cpu capped to container limit", false, false, true, true},
-		{CutToRange, "cpu capped to fit Max in container LimitRange", false, false, true, true},
-		{RaisedToRange, "cpu capped to fit Min in container LimitRange", false, false, false, true},
-		{NoOriginalLimit, "cpu: limit NOT set since originalLimit is nil or 0", true, false, false, true},
-		{NoRequest, "cpu: limit NOT set since recommendedRequest is nil or 0", true, false, false, true},
-		{LimitOverflow, "cpu: failed to keep limit to request ratio; capping limit to int64", true, false, false, true},
-		{MovedToPodRange, "cpu scaled to fit the pod LimitRange", false, false, true, false},
-		{MovedWithOthers, "cpu scaled without a recommendation to fit the pod LimitRange", false, false, false, false},
-		{OutsideRange, "cpu does not fit the container LimitRange", false, true, false, false},
-		{OutsidePodRange, "cpu does not fit the pod LimitRange", false, true, false, false},
+		{name: "raised to minAllowed", reason: RaisedToMin, text: "cpu capped to minAllowed", inAnnotation: true},
+		{name: "cut to maxAllowed", reason: CutToMax, text: "cpu capped to maxAllowed", cut: true, inAnnotation: true},
+		{name: "cut to the container limit", reason: CutToLimit, text: "cpu capped to container limit", cut: true, inAnnotation: true},
+		{
+			name:   "cut to the container maximum",
+			reason: CutToRange, text: "cpu capped to fit Max in container LimitRange",
+			cut: true, inAnnotation: true,
+		},
+		{
+			name:   "raised to the container minimum",
+			reason: RaisedToRange, text: "cpu capped to fit Min in container LimitRange",
+			inAnnotation: true,
+		},
+		{
+			name:   "no original limit",
+			reason: NoOriginalLimit, text: "cpu: limit NOT set since originalLimit is nil or 0",
+			limit: true, inAnnotation: true,
+		},
+		{
+			name:   "no recommended request",
+			reason: NoRequest, text: "cpu: limit NOT set since recommendedRequest is nil or 0",
+			limit: true, inAnnotation: true,
+		},
+		{
+			name:   "limit overflow",
+			reason: LimitOverflow, text: "cpu: failed to keep limit to request ratio; capping limit to int64",
+			limit: true, inAnnotation: true,
+		},
+		{name: "moved to the pod range", reason: MovedToPodRange, text: "cpu scaled to fit the pod LimitRange", cut: true},
+		{
+			name:   "moved without a recommendation",
+			reason: MovedWithOthers, text: "cpu scaled without a recommendation to fit the pod LimitRange",
+		},
+		{name: "outside the container range", reason: OutsideRange, text: "cpu does not fit the container LimitRange", refused: true},
+		{name: "outside the pod range", reason: OutsidePodRange, text: "cpu does not fit the pod LimitRange", refused: true},
 	} {
-		n := Note{resources.CPU, c.reason}
-		require.Equal(t, c.text, n.String())
-		require.Equal(t, c.limit, n.AboutLimit(), c.text)
-		require.Equal(t, c.refused, n.Refused(), c.text)
-		require.Equal(t, c.cut, n.Cut(), c.text)
-		require.Equal(t, c.inAnnotation, n.Annotated(), c.text)
+		t.Run(tc.name, func(t *testing.T) {
+			n := Note{resources.CPU, tc.reason}
+			require.Equal(t, tc.text, n.String())
+			require.Equal(t, tc.limit, n.AboutLimit())
+			require.Equal(t, tc.refused, n.Refused())
+			require.Equal(t, tc.cut, n.Cut())
+			require.Equal(t, tc.inAnnotation, n.Annotated())
+		})
 	}
 }
 

@@ -58,25 +58,56 @@ func fitOne(c Container, b resources.Bounds, rule Rule, ranges Ranges) Container
 }
 
 func TestFit_LimitsKeepProportionToRequests(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name      string
 		container Container
 		target    resources.Bounds
 		requests  resources.List
 		limits    resources.List
 	}{
-		"rounded down":           {pair("c", 300, 1000, 300*mi, 1000*mi), target(100, 100000001), some(100, 100000001), some(333, 333333336)},
-		"equal stays equal":      {pair("c", 100, 100, 100*mi, 100*mi), target(255, 262144000), some(255, 262144000), some(255, 262144000)},
-		"limit without request":  {pair("c", 0, 500, 0, 500*mi), target(250, 200*mi), some(250, 200*mi), some(250, 200*mi)},
-		"no limit":               {pair("c", 100, 0, 100*mi, 0), target(250, 200*mi), some(250, 200*mi), some(0, 0)},
-		"nothing at all":         {pair("c", 0, 0, 0, 0), target(250, 200*mi), some(250, 200*mi), some(0, 0)},
-		"only CPU recommended":   {pair("c", 100, 200, 100*mi, 200*mi), target(150, 0), some(150, 0), some(300, 0)},
-		"recommended nothing":    {pair("c", 100, 200, 100*mi, 200*mi), resources.Bounds{Target: resources.NewList(0, 10*mi)}, resources.NewList(0, 10*mi), some(0, 20*mi)},
-		"no overflow in between": {pair("c", 1, 2, 1<<40, 1<<41), target(5, 1<<60), some(5, 1<<60), some(10, 1<<61)},
-		"saturates":              {pair("c", 1, 2, 1, 1<<40), target(5, 1<<60), some(5, 1<<60), some(10, math.MaxInt64)},
+		{
+			name:      "rounded down",
+			container: pair("c", 300, 1000, 300*mi, 1000*mi), target: target(100, 100000001),
+			requests: some(100, 100000001), limits: some(333, 333333336),
+		},
+		{
+			name:      "equal request and limit stay equal",
+			container: pair("c", 100, 100, 100*mi, 100*mi), target: target(255, 262144000),
+			requests: some(255, 262144000), limits: some(255, 262144000),
+		},
+		{
+			name:      "limit without request",
+			container: pair("c", 0, 500, 0, 500*mi), target: target(250, 200*mi),
+			requests: some(250, 200*mi), limits: some(250, 200*mi),
+		},
+		{name: "no limit", container: pair("c", 100, 0, 100*mi, 0), target: target(250, 200*mi), requests: some(250, 200*mi)},
+		{name: "no request and no limit", container: pair("c", 0, 0, 0, 0), target: target(250, 200*mi), requests: some(250, 200*mi)},
+		{
+			name:      "only CPU recommended",
+			container: pair("c", 100, 200, 100*mi, 200*mi), target: target(150, 0),
+			requests: some(150, 0), limits: some(300, 0),
+		},
+		{
+			name:      "zero CPU recommended",
+			container: pair("c", 100, 200, 100*mi, 200*mi), target: resources.Bounds{Target: resources.NewList(0, 10*mi)},
+			requests: resources.NewList(0, 10*mi), limits: some(0, 20*mi),
+		},
+		{
+			name:      "no overflow of intermediate results",
+			container: pair("c", 1, 2, 1<<40, 1<<41), target: target(5, 1<<60),
+			requests: some(5, 1<<60), limits: some(10, 1<<61),
+		},
+		{
+			name:      "limit saturates",
+			container: pair("c", 1, 2, 1, 1<<40), target: target(5, 1<<60),
+			requests: some(5, 1<<60), limits: some(10, math.MaxInt64),
+		},
 	} {
-		got := fitOne(c.container, c.target, Default(), Ranges{})
-		require.Equal(t, c.requests, got.Requests, name)
-		require.Equal(t, c.limits, got.Limits, name)
+		t.Run(tc.name, func(t *testing.T) {
+			got := fitOne(tc.container, tc.target, Default(), Ranges{})
+			require.Equal(t, tc.requests, got.Requests)
+			require.Equal(t, tc.limits, got.Limits)
+		})
 	}
 }
 
@@ -234,8 +265,10 @@ func TestFit_NotesUnsatisfiablePodRange(t *testing.T) {
 
 // unrecommendedCase is a pod whose container "rest" has no recommendation.
 type unrecommendedCase struct {
+	name        string
 	pod         Pod
 	recommended resources.Bounds // for the container "a"
+	maxA        resources.List   // maximum of the container "a"
 	rule        Rule             // of all containers except "a"
 	ranges      Ranges
 	a           [2]resources.List // expected requests and limits
@@ -249,36 +282,77 @@ func TestFit_ScalesContainersWithoutRecommendation(t *testing.T) {
 	uncontrolled := Rule{Controlled: [resources.Kinds]bool{resources.Memory: true}}
 	most, least := Ranges{Pod: Range{Max: some(700, 0)}}, Ranges{Pod: Range{Min: some(2000, 0)}}
 	capped := pair("a", 100, 0, 0, 0)
-	for name, c := range map[string]unrecommendedCase{
-		"in proportion, below a maximum": {two, same(200, 0), Default(), most,
-			[2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
-		"also if it is off":             {two, same(200, 0), off, most, [2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
-		"also if CPU is not controlled": {two, same(200, 0), uncontrolled, most, [2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
-		"up to a minimum": {Pod{Containers: []Container{capped, two.Containers[1]}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1600, 0)}, Container: Range{Min: some(10, 0)}},
-			[2]resources.List{some(400, 0), some(0, 0)}, [2]resources.List{some(1200, 0), some(2400, 0)}},
-		"with limits that stay": {two, same(200, 0), requestsOnly(), Ranges{Pod: Range{Min: some(1000, 0)}},
-			[2]resources.List{some(400, 0), some(400, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
-		"not where the others suffice": {two, same(200, 0), Default(), Ranges{Pod: Range{Max: some(1300, 0)}},
-			[2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
-		"not where nothing is recommended": {two, target(0, 10*mi), Default(), most,
-			[2]resources.List{some(0, 10*mi), some(0, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
-		"and no limit where it has none": {Pod{Containers: []Container{capped, pair("rest", 100, 0, 0, 0)}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1000, 0)}},
-			[2]resources.List{some(200, 0), some(0, 0)}, [2]resources.List{some(800, 0), some(0, 0)}},
-		"not below a minimum that it has": {two, same(200, 0), bounded(some(500, 0), some(0, 0)), most,
-			[2]resources.List{some(200, 0), some(200, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
-		"within a minimum that it lacks already": {two, same(200, 0), bounded(some(900, 0), some(0, 0)), least,
-			[2]resources.List{some(1400, 0), some(1400, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
+	for _, tc := range []unrecommendedCase{
+		{
+			name: "scaled proportionally below a maximum",
+			pod:  two, recommended: same(200, 0),
+			rule: Default(), ranges: most,
+			a: [2]resources.List{some(100, 0), some(100, 0)}, rest: [2]resources.List{some(300, 0), some(600, 0)},
+		},
+		{
+			name: "scaled if its mode is off",
+			pod:  two, recommended: same(200, 0),
+			rule: off, ranges: most,
+			a: [2]resources.List{some(100, 0), some(100, 0)}, rest: [2]resources.List{some(300, 0), some(600, 0)},
+		},
+		{
+			name: "scaled if CPU is not controlled",
+			pod:  two, recommended: same(200, 0),
+			rule: uncontrolled, ranges: most,
+			a: [2]resources.List{some(100, 0), some(100, 0)}, rest: [2]resources.List{some(300, 0), some(600, 0)},
+		},
+		{
+			name: "scaled up to a minimum",
+			pod:  Pod{Containers: []Container{capped, two.Containers[1]}}, recommended: same(200, 0),
+			rule: Default(), ranges: Ranges{Pod: Range{Min: some(1600, 0)}, Container: Range{Min: some(10, 0)}},
+			a: [2]resources.List{some(400, 0), some(0, 0)}, rest: [2]resources.List{some(1200, 0), some(2400, 0)},
+		},
+		{
+			name: "not scaled if its limits stay",
+			pod:  two, recommended: same(200, 0),
+			rule: requestsOnly(), ranges: Ranges{Pod: Range{Min: some(1000, 0)}},
+			a: [2]resources.List{some(400, 0), some(400, 0)},
+		},
+		{
+			name: "not scaled if the other container suffices",
+			pod:  two, recommended: same(200, 0),
+			rule: Default(), ranges: Ranges{Pod: Range{Max: some(1300, 0)}},
+			a: [2]resources.List{some(100, 0), some(100, 0)},
+		},
+		{
+			name: "not scaled without a CPU recommendation",
+			pod:  two, recommended: target(0, 10*mi),
+			rule: Default(), ranges: most,
+			a: [2]resources.List{some(0, 10*mi), some(0, 0)},
+		},
+		{
+			name: "no limit is added",
+			pod:  Pod{Containers: []Container{capped, pair("rest", 100, 0, 0, 0)}}, recommended: same(200, 0), maxA: some(200, 0),
+			rule: Default(), ranges: Ranges{Pod: Range{Min: some(1000, 0)}},
+			a: [2]resources.List{some(200, 0), some(0, 0)}, rest: [2]resources.List{some(800, 0), some(0, 0)},
+		},
+		{
+			name: "not scaled below its minimum",
+			pod:  two, recommended: same(200, 0),
+			rule: bounded(some(500, 0), some(0, 0)), ranges: most,
+			a: [2]resources.List{some(200, 0), some(200, 0)},
+		},
+		{
+			name: "not scaled if it is below its minimum already",
+			pod:  two, recommended: same(200, 0),
+			rule: bounded(some(900, 0), some(0, 0)), ranges: least,
+			a: [2]resources.List{some(1400, 0), some(1400, 0)},
+		},
 	} {
-		own := Default()
-		if name == "and no limit where it has none" {
-			own = bounded(some(0, 0), some(200, 0))
-		}
-		rules := Rules{Entries: []Entry{{Container: "a", Rule: own}, {Container: Wildcard, Rule: c.rule}}}
-		got := Fit(c.pod, map[string]resources.Bounds{"a": c.recommended}, rules, c.ranges).Containers
-		require.Equal(t, c.a, [2]resources.List{got[0].Requests, got[0].Limits}, name)
-		require.Equal(t, c.rest, [2]resources.List{got[1].Requests, got[1].Limits}, name)
-		require.Equal(t, !c.rest[0].Empty(), slices.Contains(notes(got[1]), moved), name)
-		require.Equal(t, resources.Bounds{}, got[1].Bounds, "nothing was recommended: "+name)
+		t.Run(tc.name, func(t *testing.T) {
+			own := bounded(resources.List{}, tc.maxA)
+			rules := Rules{Entries: []Entry{{Container: "a", Rule: own}, {Container: Wildcard, Rule: tc.rule}}}
+			got := Fit(tc.pod, map[string]resources.Bounds{"a": tc.recommended}, rules, tc.ranges).Containers
+			require.Equal(t, tc.a, [2]resources.List{got[0].Requests, got[0].Limits})
+			require.Equal(t, tc.rest, [2]resources.List{got[1].Requests, got[1].Limits})
+			require.Equal(t, !tc.rest[0].Empty(), slices.Contains(notes(got[1]), moved))
+			require.Equal(t, resources.Bounds{}, got[1].Bounds, "nothing was recommended")
+		})
 	}
 }
 

@@ -12,26 +12,70 @@ import (
 func cpu(a resources.Amount) resources.List { return resources.List{}.With(resources.CPU, a) }
 
 func TestInterpolate(t *testing.T) {
-	for name, c := range map[string]struct {
-		has                  Container
-		wantRequest, wantMax resources.List // the full target
-		millionths           resources.Amount
-		request, limit       resources.List
+	for _, tc := range []struct {
+		name                   string
+		has                    Container
+		fullRequest, fullLimit resources.List // the full target
+		millionths             resources.Amount
+		request, limit         resources.List
 	}{
-		"grows":                   {Container{Requests: cpu(100), Limits: cpu(200)}, cpu(500), cpu(1000), FullFraction / 2, cpu(300), cpu(600)},
-		"shrinks":                 {Container{Requests: cpu(500), Limits: cpu(1000)}, cpu(100), cpu(200), FullFraction / 4, cpu(400), cpu(800)},
-		"rounds down":             {Container{Requests: cpu(100)}, cpu(103), resources.List{}, FullFraction / 2, cpu(101), resources.List{}},
-		"rounds down on the way":  {Container{Requests: cpu(103)}, cpu(100), resources.List{}, FullFraction / 2, cpu(101), resources.List{}},
-		"not at all":              {Container{Requests: cpu(100), Limits: cpu(200)}, cpu(500), cpu(1000), 0, cpu(100), cpu(200)},
-		"all of it":               {Container{Requests: cpu(100), Limits: cpu(200)}, cpu(500), cpu(1000), FullFraction, cpu(500), cpu(1000)},
-		"from nothing":            {Container{}, cpu(500), resources.List{}, FullFraction / 2, cpu(250), resources.List{}},
-		"a limit that stays":      {Container{Requests: cpu(100), Limits: cpu(500)}, cpu(400), cpu(500), FullFraction / 3, cpu(199), cpu(500)},
-		"a limit that is new":     {Container{Requests: cpu(100)}, cpu(500), cpu(1000), FullFraction / 2, cpu(300), cpu(600)},
-		"a limit without request": {Container{Limits: cpu(100)}, resources.List{}, cpu(200), FullFraction / 2, resources.List{}, cpu(150)},
-		"nothing of that kind":    {Container{Requests: resources.NewList(100, 100)}, resources.List{}.With(resources.Memory, 200), resources.List{}, 0, resources.List{}.With(resources.Memory, 200), resources.List{}},
+		{
+			name: "grows",
+			has:  Container{Requests: cpu(100), Limits: cpu(200)}, fullRequest: cpu(500), fullLimit: cpu(1000),
+			millionths: FullFraction / 2, request: cpu(300), limit: cpu(600),
+		},
+		{
+			name: "shrinks",
+			has:  Container{Requests: cpu(500), Limits: cpu(1000)}, fullRequest: cpu(100), fullLimit: cpu(200),
+			millionths: FullFraction / 4, request: cpu(400), limit: cpu(800),
+		},
+		{
+			name: "rounds down when growing",
+			has:  Container{Requests: cpu(100)}, fullRequest: cpu(103),
+			millionths: FullFraction / 2, request: cpu(101),
+		},
+		{
+			name: "rounds down when shrinking",
+			has:  Container{Requests: cpu(103)}, fullRequest: cpu(100),
+			millionths: FullFraction / 2, request: cpu(101),
+		},
+		{
+			name: "no part of the change",
+			has:  Container{Requests: cpu(100), Limits: cpu(200)}, fullRequest: cpu(500), fullLimit: cpu(1000),
+			millionths: 0, request: cpu(100), limit: cpu(200),
+		},
+		{
+			name: "all of the change",
+			has:  Container{Requests: cpu(100), Limits: cpu(200)}, fullRequest: cpu(500), fullLimit: cpu(1000),
+			millionths: FullFraction, request: cpu(500), limit: cpu(1000),
+		},
+		{name: "no current request", fullRequest: cpu(500), millionths: FullFraction / 2, request: cpu(250)},
+		{
+			name: "unchanged limit",
+			has:  Container{Requests: cpu(100), Limits: cpu(500)}, fullRequest: cpu(400), fullLimit: cpu(500),
+			millionths: FullFraction / 3, request: cpu(199), limit: cpu(500),
+		},
+		{
+			name: "new limit",
+			has:  Container{Requests: cpu(100)}, fullRequest: cpu(500), fullLimit: cpu(1000),
+			millionths: FullFraction / 2, request: cpu(300), limit: cpu(600),
+		},
+		{
+			name: "limit without request",
+			has:  Container{Limits: cpu(100)}, fullLimit: cpu(200),
+			millionths: FullFraction / 2, limit: cpu(150),
+		},
+		{
+			name: "other resource is complete",
+			has:  Container{Requests: resources.NewList(100, 100)}, fullRequest: resources.List{}.With(resources.Memory, 200),
+			millionths: 0, request: resources.List{}.With(resources.Memory, 200),
+		},
 	} {
-		got := Interpolate(resources.CPU, c.millionths, c.has, ContainerTarget{Name: "app", Requests: c.wantRequest, Limits: c.wantMax})
-		require.Equal(t, ContainerTarget{Name: "app", Requests: c.request, Limits: c.limit}, got, name)
+		t.Run(tc.name, func(t *testing.T) {
+			full := ContainerTarget{Name: "app", Requests: tc.fullRequest, Limits: tc.fullLimit}
+			got := Interpolate(resources.CPU, tc.millionths, tc.has, full)
+			require.Equal(t, ContainerTarget{Name: "app", Requests: tc.request, Limits: tc.limit}, got)
+		})
 	}
 }
 

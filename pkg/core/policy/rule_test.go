@@ -90,35 +90,66 @@ func TestRange_Combine(t *testing.T) {
 func TestApplyBoost(t *testing.T) {
 	factor := func(n int64) Boost { return Boost{Type: BoostFactor, Factor: n} }
 	quantity := func(a resources.Amount) Boost { return Boost{Type: BoostQuantity, Quantity: a} }
-	for name, c := range map[string]struct {
-		boost     Boost
-		only      bool
-		container Container
-		fitted    resources.List
-		most      resources.Amount
-		request   resources.Amount
-		limit     resources.Amount
+	for _, tc := range []struct {
+		name         string
+		boost        Boost
+		requestsOnly bool
+		container    Container
+		fitted       resources.List
+		most         resources.Amount
+		request      resources.Amount
+		limit        resources.Amount
 	}{
-		"factor keeps the limit's proportion":    {factor(3), false, pair("c", 100, 150, 0, 0), some(121, 0), 0, 363, 544},
-		"from the pod's own request":             {factor(2), false, pair("c", 100, 200, 0, 0), some(0, 0), 0, 200, 400},
-		"quantity":                               {quantity(700), false, pair("c", 100, 0, 0, 0), some(120, 0), 0, 820, 0},
-		"just below a limit that stays":          {quantity(700), true, pair("c", 100, 500, 0, 0), some(120, 0), 0, 499, 0},
-		"the limit itself when it is one":        {quantity(700), true, pair("c", 1, 1, 0, 0), some(1, 0), 0, 1, 0},
-		"below a limit that stays":               {quantity(100), true, pair("c", 100, 500, 0, 0), some(120, 0), 0, 220, 0},
-		"process-wide maximum":                   {factor(4), false, pair("c", 400, 0, 0, 0), some(500, 0), 900, 900, 0},
-		"nothing to start from":                  {factor(4), false, pair("c", 0, 300, 0, 0), some(0, 0), 0, 0, 0},
-		"a factor cannot overflow":               {factor(1 << 40), false, pair("c", 1<<40, 0, 0, 0), some(0, 0), 0, 1<<63 - 1, 0},
-		"requests only without a limit":          {factor(2), true, pair("c", 100, 0, 0, 0), some(0, 0), 0, 200, 0},
-		"namespace default does not count":       {factor(2), false, pair("c", 100, 0, 0, 0), some(150, 0), 0, 300, 0},
-		"no request: the limit follows directly": {factor(2), false, pair("c", 0, 300, 0, 0), some(100, 0), 0, 200, 200},
+		{
+			name:  "factor keeps the proportion of the limit",
+			boost: factor(3), container: pair("c", 100, 150, 0, 0), fitted: some(121, 0),
+			request: 363, limit: 544,
+		},
+		{name: "factor of the original request", boost: factor(2), container: pair("c", 100, 200, 0, 0), request: 200, limit: 400},
+		{name: "quantity is added", boost: quantity(700), container: pair("c", 100, 0, 0, 0), fitted: some(120, 0), request: 820},
+		{
+			name:  "boost stays just below a fixed limit",
+			boost: quantity(700), requestsOnly: true, container: pair("c", 100, 500, 0, 0), fitted: some(120, 0),
+			request: 499,
+		},
+		{
+			name:  "boost reaches a fixed limit of one",
+			boost: quantity(700), requestsOnly: true, container: pair("c", 1, 1, 0, 0), fitted: some(1, 0),
+			request: 1,
+		},
+		{
+			name:  "boost below a fixed limit",
+			boost: quantity(100), requestsOnly: true, container: pair("c", 100, 500, 0, 0), fitted: some(120, 0),
+			request: 220,
+		},
+		{
+			name:  "maximum of the process",
+			boost: factor(4), container: pair("c", 400, 0, 0, 0), fitted: some(500, 0), most: 900,
+			request: 900,
+		},
+		{name: "no request to start from", boost: factor(4), container: pair("c", 0, 300, 0, 0)},
+		{name: "factor saturates", boost: factor(1 << 40), container: pair("c", 1<<40, 0, 0, 0), request: 1<<63 - 1},
+		{name: "requests only without a limit", boost: factor(2), requestsOnly: true, container: pair("c", 100, 0, 0, 0), request: 200},
+		{
+			name:  "namespace default does not count",
+			boost: factor(2), container: pair("c", 100, 0, 0, 0), fitted: some(150, 0),
+			request: 300,
+		},
+		{
+			name:  "limit follows without an original request",
+			boost: factor(2), container: pair("c", 0, 300, 0, 0), fitted: some(100, 0),
+			request: 200, limit: 200,
+		},
 	} {
-		r := Default()
-		r.Boost, r.RequestsOnly = c.boost, c.only
-		got, err := r.ApplyBoost(c.container, ContainerTarget{Name: "c", Requests: c.fitted}, c.most)
-		require.NoError(t, err, name)
-		require.True(t, got.Requests.Has(resources.CPU), name)
-		require.Equal(t, c.request, got.Requests.Value(resources.CPU), name)
-		require.Equal(t, c.limit, got.Limits.Value(resources.CPU), name)
+		t.Run(tc.name, func(t *testing.T) {
+			r := Default()
+			r.Boost, r.RequestsOnly = tc.boost, tc.requestsOnly
+			got, err := r.ApplyBoost(tc.container, ContainerTarget{Name: "c", Requests: tc.fitted}, tc.most)
+			require.NoError(t, err)
+			require.True(t, got.Requests.Has(resources.CPU))
+			require.Equal(t, tc.request, got.Requests.Value(resources.CPU))
+			require.Equal(t, tc.limit, got.Limits.Value(resources.CPU))
+		})
 	}
 }
 

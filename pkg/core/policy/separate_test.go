@@ -28,7 +28,8 @@ func ranged(r Range) Ranges { return Ranges{Container: r} }
 
 func TestFit_SeparateMemoryLimit(t *testing.T) {
 	least, most := bounded(some(0, 90*mi), resources.List{}), bounded(resources.List{}, some(0, 100*mi))
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name           string
 		container      Container
 		recommended    resources.Bounds
 		rule           Rule
@@ -37,49 +38,148 @@ func TestFit_SeparateMemoryLimit(t *testing.T) {
 		span           LimitSpan        // MiB
 		lower, upper   resources.Amount // MiB, of the request
 	}{
-		"the limit is what all that is protected would have": {pair("c", 0, 0, 100*mi, 150*mi), follows(60*mi, 120*mi), Default(), Ranges{}, 60, 180, LimitSpan{171, 234}, 57, 120},
-		"a steady one may lie above its target":              {pair("c", 0, 0, 100*mi, 150*mi), follows(100*mi, 100*mi), Default(), Ranges{}, 100, 150, LimitSpan{142, 195}, 95, 130},
-		"no less than the request would have":                {pair("c", 0, 0, 100*mi, 150*mi), follows(80*mi, 60*mi), Default(), Ranges{}, 80, 120, LimitSpan{114, 156}, 76, 104},
-		"equal stays equal":                                  {pair("c", 0, 0, 100*mi, 100*mi), follows(60*mi, 120*mi), Default(), Ranges{}, 120, 120, LimitSpan{}, 114, 156},
-		"a limit without request":                            {pair("c", 0, 0, 0, 100*mi), follows(60*mi, 120*mi), Default(), Ranges{}, 120, 120, LimitSpan{}, 114, 156},
-		"without a limit the request goes alone":             {pair("c", 0, 0, 100*mi, 0), follows(60*mi, 120*mi), Default(), Ranges{}, 60, 0, LimitSpan{}, 57, 120},
-		"a limit that stands":                                {pair("c", 0, 0, 100*mi, 150*mi), follows(60*mi, 120*mi), requestsOnly(), Ranges{}, 60, 0, LimitSpan{}, 57, 120},
-		"a limit that stands bounds the request":             {pair("c", 0, 0, 100*mi, 50*mi), follows(60*mi, 120*mi), requestsOnly(), Ranges{}, 50, 0, LimitSpan{}, 50, 50},
-		"minAllowed holds for the request":                   {pair("c", 0, 0, 100*mi, 150*mi), follows(60*mi, 120*mi), least, Ranges{}, 90, 180, LimitSpan{171, 234}, 90, 120},
-		"maxAllowed holds for what is protected":             {pair("c", 0, 0, 100*mi, 150*mi), follows(60*mi, 120*mi), most, Ranges{}, 60, 150, LimitSpan{142, 195}, 57, 100},
-		"a LimitRange bounds the limit":                      {pair("c", 0, 0, 100*mi, 150*mi), follows(60*mi, 120*mi), Default(), ranged(Range{Max: some(0, 165*mi)}), 60, 165, LimitSpan{156, 214}, 57, 110},
-		"and the request from below":                         {pair("c", 0, 0, 100*mi, 150*mi), follows(60*mi, 120*mi), Default(), ranged(Range{Min: some(0, 70*mi)}), 70, 180, LimitSpan{171, 234}, 70, 120},
-		"and their ratio":                                    {pair("c", 0, 0, 100*mi, 150*mi), follows(60*mi, 120*mi), Default(), ranged(Range{MaxRatio: some(0, 2000)}), 90, 180, LimitSpan{171, 234}, 57, 120},
-		"the default limit of the namespace":                 {pair("c", 0, 0, 100*mi, 0), follows(60*mi, 120*mi), Default(), ranged(Range{Default: some(0, 200*mi)}), 60, 240, LimitSpan{228, 312}, 57, 120},
-		"a pod range that asks for more": {pair("c", 0, 0, 100*mi, 150*mi), follows(60*mi, 120*mi), Default(),
-			Ranges{Pod: Range{Min: some(0, 110*mi)}}, 120, 180, LimitSpan{171, 234}, 110, 120},
-		"what it was declared with counts": {Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 180*mi), Declared: Proportion{100 * mi, 150 * mi}},
-			follows(70*mi, 100*mi), Default(), Ranges{}, 70, 150, LimitSpan{142, 195}, 66, 100},
-		"unless it would make the pod larger": {Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 90*mi), Declared: Proportion{1, 1 << 40}},
-			follows(70*mi, 100*mi), Default(), Ranges{}, 70, 150, LimitSpan{142, 195}, 66, 100},
-		"but not with a limit that stands": {Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 180*mi), Declared: Proportion{100 * mi, 150 * mi}},
-			follows(170*mi, 175*mi), requestsOnly(), Ranges{}, 170, 0, LimitSpan{}, 161, 180},
+		{
+			name:      "limit protects the higher amount",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(60*mi, 120*mi),
+			rule:    Default(),
+			request: 60, limit: 180, span: LimitSpan{171, 234}, lower: 57, upper: 120,
+		},
+		{
+			name:      "steady request may be above its target",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(100*mi, 100*mi),
+			rule:    Default(),
+			request: 100, limit: 150, span: LimitSpan{142, 195}, lower: 95, upper: 130,
+		},
+		{
+			name:      "limit covers at least the request",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(80*mi, 60*mi),
+			rule:    Default(),
+			request: 80, limit: 120, span: LimitSpan{114, 156}, lower: 76, upper: 104,
+		},
+		{
+			name:      "equal request and limit stay equal",
+			container: pair("c", 0, 0, 100*mi, 100*mi), recommended: follows(60*mi, 120*mi),
+			rule:    Default(),
+			request: 120, limit: 120, lower: 114, upper: 156,
+		},
+		{
+			name:      "limit without request",
+			container: pair("c", 0, 0, 0, 100*mi), recommended: follows(60*mi, 120*mi),
+			rule:    Default(),
+			request: 120, limit: 120, lower: 114, upper: 156,
+		},
+		{
+			name:      "no limit",
+			container: pair("c", 0, 0, 100*mi, 0), recommended: follows(60*mi, 120*mi),
+			rule:    Default(),
+			request: 60, lower: 57, upper: 120,
+		},
+		{
+			name:      "fixed limit",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(60*mi, 120*mi),
+			rule:    requestsOnly(),
+			request: 60, lower: 57, upper: 120,
+		},
+		{
+			name:      "fixed limit bounds the request",
+			container: pair("c", 0, 0, 100*mi, 50*mi), recommended: follows(60*mi, 120*mi),
+			rule:    requestsOnly(),
+			request: 50, lower: 50, upper: 50,
+		},
+		{
+			name:      "minAllowed applies to the request",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(60*mi, 120*mi),
+			rule:    least,
+			request: 90, limit: 180, span: LimitSpan{171, 234}, lower: 90, upper: 120,
+		},
+		{
+			name:      "maxAllowed applies to the protected amount",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(60*mi, 120*mi),
+			rule:    most,
+			request: 60, limit: 150, span: LimitSpan{142, 195}, lower: 57, upper: 100,
+		},
+		{
+			name:      "LimitRange bounds the limit",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(60*mi, 120*mi),
+			rule: Default(), ranges: ranged(Range{Max: some(0, 165*mi)}),
+			request: 60, limit: 165, span: LimitSpan{156, 214}, lower: 57, upper: 110,
+		},
+		{
+			name:      "LimitRange bounds the request from below",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(60*mi, 120*mi),
+			rule: Default(), ranges: ranged(Range{Min: some(0, 70*mi)}),
+			request: 70, limit: 180, span: LimitSpan{171, 234}, lower: 70, upper: 120,
+		},
+		{
+			name:      "LimitRange bounds the ratio",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(60*mi, 120*mi),
+			rule: Default(), ranges: ranged(Range{MaxRatio: some(0, 2000)}),
+			request: 90, limit: 180, span: LimitSpan{171, 234}, lower: 57, upper: 120,
+		},
+		{
+			name:      "default limit of the namespace",
+			container: pair("c", 0, 0, 100*mi, 0), recommended: follows(60*mi, 120*mi),
+			rule: Default(), ranges: ranged(Range{Default: some(0, 200*mi)}),
+			request: 60, limit: 240, span: LimitSpan{228, 312}, lower: 57, upper: 120,
+		},
+		{
+			name:      "minimum of the pod above the request",
+			container: pair("c", 0, 0, 100*mi, 150*mi), recommended: follows(60*mi, 120*mi),
+			rule: Default(), ranges: Ranges{Pod: Range{Min: some(0, 110*mi)}},
+			request: 120, limit: 180, span: LimitSpan{171, 234}, lower: 110, upper: 120,
+		},
+		{
+			name:        "declared proportion determines the limit",
+			container:   Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 180*mi), Declared: Proportion{100 * mi, 150 * mi}},
+			recommended: follows(70*mi, 100*mi),
+			rule:        Default(),
+			request:     70, limit: 150, span: LimitSpan{142, 195}, lower: 66, upper: 100,
+		},
+		{
+			name:        "declared proportion does not enlarge the pod",
+			container:   Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 90*mi), Declared: Proportion{1, 1 << 40}},
+			recommended: follows(70*mi, 100*mi),
+			rule:        Default(),
+			request:     70, limit: 150, span: LimitSpan{142, 195}, lower: 66, upper: 100,
+		},
+		{
+			name:        "fixed limit ignores the declared proportion",
+			container:   Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 180*mi), Declared: Proportion{100 * mi, 150 * mi}},
+			recommended: follows(170*mi, 175*mi),
+			rule:        requestsOnly(),
+			request:     170, lower: 161, upper: 180,
+		},
 	} {
-		got := Fit(Pod{Containers: []Container{c.container}}, map[string]resources.Bounds{"c": c.recommended}, separately(c.rule), c.ranges).Containers[0]
-		require.Equal(t, c.request, got.Requests.Value(resources.Memory)/mi, name)
-		require.Equal(t, c.limit, got.Limits.Value(resources.Memory)/mi, name)
-		require.Equal(t, c.span, LimitSpan{got.MemoryLimit.Min / mi, got.MemoryLimit.Max / mi}, name)
-		require.Equal(t, got.Requests, got.Bounds.Target, name)
-		require.Equal(t, c.lower, got.Bounds.Lower.Value(resources.Memory)/mi, "%s: lower", name)
-		require.Equal(t, c.upper, got.Bounds.Upper.Value(resources.Memory)/mi, "%s: upper", name)
+		t.Run(tc.name, func(t *testing.T) {
+			pod, recommendation := Pod{Containers: []Container{tc.container}}, map[string]resources.Bounds{"c": tc.recommended}
+			got := Fit(pod, recommendation, separately(tc.rule), tc.ranges).Containers[0]
+			require.Equal(t, tc.request, got.Requests.Value(resources.Memory)/mi)
+			require.Equal(t, tc.limit, got.Limits.Value(resources.Memory)/mi)
+			require.Equal(t, tc.span, LimitSpan{got.MemoryLimit.Min / mi, got.MemoryLimit.Max / mi})
+			require.Equal(t, got.Requests, got.Bounds.Target)
+			require.Equal(t, tc.lower, got.Bounds.Lower.Value(resources.Memory)/mi, "lower")
+			require.Equal(t, tc.upper, got.Bounds.Upper.Value(resources.Memory)/mi, "upper")
+		})
 	}
 }
 
 func TestFit_DeclaredProportionNeedsRecommendation(t *testing.T) {
 	c := Container{Name: "c", Requests: some(100, 60*mi), Limits: some(200, 180*mi), Declared: Proportion{100 * mi, 150 * mi}}
-	off := Default()
+	p, off := Pod{Containers: []Container{c}}, Default()
 	off.Off = true
-	for name, f := range map[string]ContainerTarget{
-		"off":       Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": follows(70*mi, 100*mi)}, separately(off), Ranges{}).Containers[0],
-		"no memory": Fit(Pod{Containers: []Container{c}}, map[string]resources.Bounds{"c": target(50, 0)}, separately(Default()), Ranges{}).Containers[0],
+	for _, tc := range []struct {
+		name string
+		fit  ContainerTarget
+	}{
+		{name: "mode Off",
+			fit: Fit(p, map[string]resources.Bounds{"c": follows(70*mi, 100*mi)}, separately(off), Ranges{}).Containers[0]},
+		{name: "no recommendation for memory",
+			fit: Fit(p, map[string]resources.Bounds{"c": target(50, 0)}, separately(Default()), Ranges{}).Containers[0]},
 	} {
-		require.False(t, f.Requests.Has(resources.Memory), name)
-		require.False(t, f.Limits.Has(resources.Memory), name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.False(t, tc.fit.Requests.Has(resources.Memory))
+			require.False(t, tc.fit.Limits.Has(resources.Memory))
+		})
 	}
 }
 
@@ -140,17 +240,20 @@ func TestFit_SeparateMemoryLimitCountsOtherContainers(t *testing.T) {
 }
 
 func TestProportion_Looser(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name       string
 		one, other Proportion
 		want       bool
 	}{
-		{Proportion{100, 300}, Proportion{100, 200}, true},
-		{Proportion{100, 200}, Proportion{100, 300}, false},
-		{Proportion{50, 150}, Proportion{1000, 2000}, true},
-		{Proportion{1000, 2000}, Proportion{50, 150}, false},
-		{Proportion{100, 200}, Proportion{300, 600}, false}, // equal
+		{name: "higher limit", one: Proportion{100, 300}, other: Proportion{100, 200}, want: true},
+		{name: "lower limit", one: Proportion{100, 200}, other: Proportion{100, 300}},
+		{name: "higher ratio of smaller amounts", one: Proportion{50, 150}, other: Proportion{1000, 2000}, want: true},
+		{name: "lower ratio of larger amounts", one: Proportion{1000, 2000}, other: Proportion{50, 150}},
+		{name: "equal ratios", one: Proportion{100, 200}, other: Proportion{300, 600}},
 	} {
-		require.Equal(t, c.want, c.one.Looser(c.other), "%v than %v", c.one, c.other)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, tc.one.Looser(tc.other))
+		})
 	}
 }
 

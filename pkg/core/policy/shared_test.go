@@ -52,7 +52,8 @@ func withBase(base resources.Amount, b resources.Bounds) resources.Bounds {
 
 func TestFit_SharesOfRunningPods(t *testing.T) {
 	c := pair("c", 1000, 0, 1000*mb, 0)
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name             string
 		sharing          *Sharing
 		container        Container
 		given            resources.Bounds
@@ -60,49 +61,169 @@ func TestFit_SharesOfRunningPods(t *testing.T) {
 		requests, limits resources.List
 		notes            []Note
 	}{
-		"no limits, none added":                {running(), c, shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"a CPU limit stays":                    {running(), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"and cuts the request":                 {running(), pair("c", 1000, 2000, 1000*mb, 0), shareOf(3000, 500*mb, 600*mb), Default(), some(2000, 500*mb), some(0, 0), []Note{{resources.CPU, CutToLimit}}},
-		"it cannot be removed":                 {running(removing), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"so it becomes that of the node":       {running(onNode(8000), removing), pair("c", 1000, 2000, 1000*mb, 0), shareOf(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
-		"it becomes that of the node":          {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 0), shareOf(3000, 500*mb, 600*mb), Default(), some(3000, 500*mb), some(8000, 0), nil},
-		"but none is added":                    {running(onNode(8000)), c, shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"and none of a node that is not known": {running(onNode(0)), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"at most 10 cores":                     {running(), c, withBase(4000, shareOf(14000, 500*mb, 600*mb)), Default(), some(10000, 500*mb), some(0, 0), nil},
-		"but no less than the base":            {running(), c, withBase(12000, shareOf(14000, 500*mb, 600*mb)), Default(), some(12000, 500*mb), some(0, 0), nil},
-		"and maxAllowed":                       {running(), c, withBase(12000, shareOf(14000, 500*mb, 600*mb)), bounded(resources.List{}, some(11000, 0)), some(11000, 500*mb), some(0, 0), nil},
-		"at least a millicore and 16 MB":       {running(), c, resources.Bounds{Target: resources.NewList(0, 3*mb)}, Default(), some(1, 16*mb), some(0, 0), nil},
-		"twice the upper bound":                {running(), pair("c", 1000, 0, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1800*mb), nil},
-		"never a lower limit":                  {running(), pair("c", 1000, 0, 1000*mb, 5000*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 5000*mb), nil},
-		"no less than the request":             {running(), pair("c", 1000, 0, 100*mb, 110*mb), shareOf(750, 500*mb, 200*mb), Default(), some(750, 500*mb), some(0, 1000*mb), nil},
-		"equal: both":                          {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 1800*mb), some(0, 1800*mb), nil},
-		"equal: nothing that is lower":         {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), shareOf(750, 500*mb, 400*mb), Default(), some(750, 0), some(0, 0), nil},
-		"no request, nothing":                  {running(), pair("c", 0, 2000, 0, 0), shareOf(750, 500*mb, 900*mb), Default(), some(0, 0), some(0, 0), nil},
-		"limits that stand":                    {running(onNode(8000)), pair("c", 1000, 2000, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), []Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}}},
-		"equal, but limits stand":              {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), shareOf(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), []Note{{resources.Memory, LimitStays}}},
-		"minAllowed, and the limit for it":     {running(), pair("c", 1000, 0, 300*mb, 400*mb), shareOf(750, 500*mb, 100*mb), bounded(some(900, 800*mb), resources.List{}), some(900, 800*mb), some(0, 1600*mb), nil},
-		"maxAllowed":                           {running(), c, shareOf(750, 500*mb, 900*mb), bounded(resources.List{}, some(600, 400*mb)), some(600, 400*mb), some(0, 0), nil},
-		"CPU alone: memory as of any pod":      {running(withoutMB), pair("c", 1000, 2000, 1000*mb, 2000*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(0, 1000*mb), nil},
-		"the node's is one of many":            {running(func(s *Sharing) { s.NodeCPU = 8000 }), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), Default(), some(750, 500*mb), some(0, 0), nil},
-		"a limit equal to the share":           {running(), pair("c", 1000, 0, 900*mb, 1000*mb), shareOf(750, 1000*mb, 250*mb), Default(), some(750, 1000*mb), some(0, 2000*mb), nil},
-		"equal, and enough":                    {running(), pair("c", 1000, 0, 1000*mb, 1000*mb), shareOf(750, 500*mb, 500*mb), Default(), some(750, 1000*mb), some(0, 1000*mb), nil},
-		"a limit that stands as it should be":  {running(onNode(8000)), pair("c", 1000, 8000, 1000*mb, 1800*mb), shareOf(750, 500*mb, 900*mb), requestsOnly(), some(750, 500*mb), some(0, 0), nil},
-		"nobody wants to remove one":           {running(removing), pair("c", 1000, 2000, 1000*mb, 0), shareOf(750, 500*mb, 600*mb), requestsOnly(), some(750, 500*mb), some(0, 0), nil},
-		"memory alone: CPU as of any pod":      {running(withoutCPU), pair("c", 1000, 2000, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), Default(), some(750, 500*mb), some(1500, 1800*mb), nil},
+		{
+			name:    "no limits are added",
+			sharing: running(), container: c, given: shareOf(750, 500*mb, 600*mb),
+			rule: Default(), requests: some(750, 500*mb),
+		},
+		{
+			name:    "CPU limit stays",
+			sharing: running(), container: pair("c", 1000, 2000, 1000*mb, 0), given: shareOf(750, 500*mb, 600*mb),
+			rule: Default(), requests: some(750, 500*mb),
+		},
+		{
+			name:    "CPU limit cuts the request",
+			sharing: running(), container: pair("c", 1000, 2000, 1000*mb, 0), given: shareOf(3000, 500*mb, 600*mb),
+			rule: Default(), requests: some(2000, 500*mb),
+			notes: []Note{{resources.CPU, CutToLimit}},
+		},
+		{
+			name:    "CPU limit cannot be removed",
+			sharing: running(removing), container: pair("c", 1000, 2000, 1000*mb, 0), given: shareOf(750, 500*mb, 600*mb),
+			rule: Default(), requests: some(750, 500*mb),
+		},
+		{
+			name:    "CPU limit to be removed becomes the CPU of the node",
+			sharing: running(onNode(8000), removing), container: pair("c", 1000, 2000, 1000*mb, 0), given: shareOf(3000, 500*mb, 600*mb),
+			rule: Default(), requests: some(3000, 500*mb), limits: some(8000, 0),
+		},
+		{
+			name:    "CPU limit becomes the CPU of the node",
+			sharing: running(onNode(8000)), container: pair("c", 1000, 2000, 1000*mb, 0), given: shareOf(3000, 500*mb, 600*mb),
+			rule: Default(), requests: some(3000, 500*mb), limits: some(8000, 0),
+		},
+		{
+			name:    "node limit is not added",
+			sharing: running(onNode(8000)), container: c, given: shareOf(750, 500*mb, 600*mb),
+			rule: Default(), requests: some(750, 500*mb),
+		},
+		{
+			name:    "CPU of the node is unknown",
+			sharing: running(onNode(0)), container: pair("c", 1000, 2000, 1000*mb, 0), given: shareOf(750, 500*mb, 600*mb),
+			rule: Default(), requests: some(750, 500*mb),
+		},
+		{
+			name:    "at most 10 cores",
+			sharing: running(), container: c, given: withBase(4000, shareOf(14000, 500*mb, 600*mb)),
+			rule: Default(), requests: some(10000, 500*mb),
+		},
+		{
+			name:    "base above 10 cores is not cut",
+			sharing: running(), container: c, given: withBase(12000, shareOf(14000, 500*mb, 600*mb)),
+			rule: Default(), requests: some(12000, 500*mb),
+		},
+		{
+			name:    "maxAllowed cuts the base",
+			sharing: running(), container: c, given: withBase(12000, shareOf(14000, 500*mb, 600*mb)),
+			rule: bounded(resources.List{}, some(11000, 0)), requests: some(11000, 500*mb),
+		},
+		{
+			name:    "at least a millicore and 16 MB",
+			sharing: running(), container: c, given: resources.Bounds{Target: resources.NewList(0, 3*mb)},
+			rule: Default(), requests: some(1, 16*mb),
+		},
+		{
+			name:    "memory limit is twice the upper bound",
+			sharing: running(), container: pair("c", 1000, 0, 1000*mb, 1100*mb), given: shareOf(750, 500*mb, 900*mb),
+			rule: Default(), requests: some(750, 500*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "memory limit is never lowered",
+			sharing: running(), container: pair("c", 1000, 0, 1000*mb, 5000*mb), given: shareOf(750, 500*mb, 900*mb),
+			rule: Default(), requests: some(750, 500*mb), limits: some(0, 5000*mb),
+		},
+		{
+			name:    "memory limit is at least twice the share",
+			sharing: running(), container: pair("c", 1000, 0, 100*mb, 110*mb), given: shareOf(750, 500*mb, 200*mb),
+			rule: Default(), requests: some(750, 500*mb), limits: some(0, 1000*mb),
+		},
+		{
+			name:    "equal request and limit follow the upper bound",
+			sharing: running(), container: pair("c", 1000, 0, 1000*mb, 1000*mb), given: shareOf(750, 500*mb, 900*mb),
+			rule: Default(), requests: some(750, 1800*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "equal request and limit are not lowered",
+			sharing: running(), container: pair("c", 1000, 0, 1000*mb, 1000*mb), given: shareOf(750, 500*mb, 400*mb),
+			rule: Default(), requests: some(750, 0),
+		},
+		{name: "no request", sharing: running(), container: pair("c", 0, 2000, 0, 0), given: shareOf(750, 500*mb, 900*mb), rule: Default()},
+		{
+			name:    "fixed limits are noted",
+			sharing: running(onNode(8000)), container: pair("c", 1000, 2000, 1000*mb, 1100*mb), given: shareOf(750, 500*mb, 900*mb),
+			rule: requestsOnly(), requests: some(750, 500*mb),
+			notes: []Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}},
+		},
+		{
+			name:    "equal request and fixed limit",
+			sharing: running(), container: pair("c", 1000, 0, 1000*mb, 1000*mb), given: shareOf(750, 500*mb, 900*mb),
+			rule: requestsOnly(), requests: some(750, 500*mb),
+			notes: []Note{{resources.Memory, LimitStays}},
+		},
+		{
+			name:    "minAllowed raises the limit",
+			sharing: running(), container: pair("c", 1000, 0, 300*mb, 400*mb), given: shareOf(750, 500*mb, 100*mb),
+			rule: bounded(some(900, 800*mb), resources.List{}), requests: some(900, 800*mb), limits: some(0, 1600*mb),
+		},
+		{
+			name:    "maxAllowed",
+			sharing: running(), container: c, given: shareOf(750, 500*mb, 900*mb),
+			rule: bounded(resources.List{}, some(600, 400*mb)), requests: some(600, 400*mb),
+		},
+		{
+			name:    "only CPU is shared",
+			sharing: running(withoutMB), container: pair("c", 1000, 2000, 1000*mb, 2000*mb), given: shareOf(750, 500*mb, 900*mb),
+			rule: Default(), requests: some(750, 500*mb), limits: some(0, 1000*mb),
+		},
+		{
+			name:    "CPU limit stays although the CPU of the node is known",
+			sharing: running(func(s *Sharing) { s.NodeCPU = 8000 }), container: pair("c", 1000, 2000, 1000*mb, 0),
+			given: shareOf(750, 500*mb, 600*mb),
+			rule:  Default(), requests: some(750, 500*mb),
+		},
+		{
+			name:    "limit equal to the share is doubled",
+			sharing: running(), container: pair("c", 1000, 0, 900*mb, 1000*mb), given: shareOf(750, 1000*mb, 250*mb),
+			rule: Default(), requests: some(750, 1000*mb), limits: some(0, 2000*mb),
+		},
+		{
+			name:    "equal request and limit are high enough",
+			sharing: running(), container: pair("c", 1000, 0, 1000*mb, 1000*mb), given: shareOf(750, 500*mb, 500*mb),
+			rule: Default(), requests: some(750, 1000*mb), limits: some(0, 1000*mb),
+		},
+		{
+			name:    "fixed limits have their target size",
+			sharing: running(onNode(8000)), container: pair("c", 1000, 8000, 1000*mb, 1800*mb), given: shareOf(750, 500*mb, 900*mb),
+			rule: requestsOnly(), requests: some(750, 500*mb),
+		},
+		{
+			name:    "fixed CPU limit of a running pod needs no note",
+			sharing: running(removing), container: pair("c", 1000, 2000, 1000*mb, 0), given: shareOf(750, 500*mb, 600*mb),
+			rule: requestsOnly(), requests: some(750, 500*mb),
+		},
+		{
+			name:    "only memory is shared",
+			sharing: running(withoutCPU), container: pair("c", 1000, 2000, 1000*mb, 1100*mb), given: shareOf(750, 500*mb, 900*mb),
+			rule: Default(), requests: some(750, 500*mb), limits: some(1500, 1800*mb),
+		},
 	} {
-		got := shared(test.sharing, test.container, test.given, test.rule, Ranges{})
-		require.Equal(t, test.requests, got.Requests, name)
-		require.Equal(t, test.limits, got.Limits, name)
-		require.Equal(t, test.notes, got.Notes, name)
-		require.Equal(t, [resources.Kinds]bool{}, got.WithoutLimit, name)
-		for k := range resources.Kind(resources.Kinds) {
-			if share, ok := got.Requests.Get(k); ok && test.sharing.Kinds[k] && !slices.Contains(got.Notes, Note{k, CutToLimit}) && test.rule.Min.Empty() && test.rule.Max.Empty() {
-				require.Equal(t, max(share-sharedTolerance[k], 0), got.Bounds.Lower.Value(k), "%s: it moves when its share has", name)
-				require.Equal(t, share+sharedTolerance[k], got.Bounds.Upper.Value(k), name)
-			} else if !ok && test.sharing.Kinds[k] {
-				require.Equal(t, resources.Bounds{}, only(got.Bounds, k), "%s: what it gets nothing of has no bounds", name)
+		t.Run(tc.name, func(t *testing.T) {
+			got := shared(tc.sharing, tc.container, tc.given, tc.rule, Ranges{})
+			require.Equal(t, tc.requests, got.Requests)
+			require.Equal(t, tc.limits, got.Limits)
+			require.Equal(t, tc.notes, got.Notes)
+			require.Equal(t, [resources.Kinds]bool{}, got.WithoutLimit)
+			for k := range resources.Kind(resources.Kinds) {
+				share, ok := got.Requests.Get(k)
+				capped := slices.Contains(got.Notes, Note{k, CutToLimit}) || !tc.rule.Min.Empty() || !tc.rule.Max.Empty()
+				if ok && tc.sharing.Kinds[k] && !capped {
+					require.Equal(t, max(share-sharedTolerance[k], 0), got.Bounds.Lower.Value(k), "bounds move with the share")
+					require.Equal(t, share+sharedTolerance[k], got.Bounds.Upper.Value(k))
+				} else if !ok && tc.sharing.Kinds[k] {
+					require.Equal(t, resources.Bounds{}, only(got.Bounds, k), "no bounds without a share")
+				}
 			}
-		}
+		})
 	}
 	got := shared(running(), pair("c", 1000, 0, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb), Default(), Ranges{})
 	require.Equal(t, 1710*mb, got.MemoryLimit.Min, "a limit that is far below is raised at once")
@@ -122,71 +243,201 @@ func only(b resources.Bounds, k resources.Kind) resources.Bounds {
 
 func TestFit_PeaksOfNewPods(t *testing.T) {
 	c := pair("c", 2000, 0, 2000*mb, 3000*mb)
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name             string
 		sharing          *Sharing
 		container        Container
 		given            resources.Bounds
 		rule             Rule
 		requests, limits resources.List
-		without          bool
+		limitRemoved     bool
 		notes            []Note
 	}{
-		"a CPU limit stays":                  {created(), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"a CPU limit goes":                   {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(5250, 700*mb, 900*mb), Default(), some(5250, 700*mb), some(0, 1800*mb), true, nil},
-		"that of no node yet":                {created(onNode(8000)), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"a memory limit is added":            {created(), pair("c", 2000, 0, 2000*mb, 0), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"twice the request":                  {created(), c, shareOf(1250, 700*mb, 300*mb), Default(), some(1250, 700*mb), some(0, 1400*mb), false, nil},
-		"at least 512 MB":                    {created(), c, shareOf(20, 40*mb, 60*mb), Default(), some(20, 40*mb), some(0, 512*mb), false, nil},
-		"at least 16 MB":                     {created(), c, shareOf(20, 4*mb, 6*mb), Default(), some(20, 16*mb), some(0, 512*mb), false, nil},
-		"no change of 16 MB":                 {created(), pair("c", 2000, 0, 716*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
-		"but one of 17":                      {created(), pair("c", 2000, 0, 717*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"and of a limit that is low":         {created(), pair("c", 2000, 0, 700*mb, 710*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 1800*mb), false, nil},
-		"at least a millicore":               {created(), c, resources.Bounds{Target: resources.NewList(0, 700*mb), Upper: some(0, 900*mb)}, Default(), some(1, 700*mb), some(0, 1800*mb), false, nil},
-		"and more than 10 cores":             {created(), c, shareOf(14000, 700*mb, 900*mb), Default(), some(14000, 700*mb), some(0, 1800*mb), false, nil},
-		"equal need not stay":                {created(), pair("c", 2000, 0, 2000*mb, 2000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 700*mb), some(0, 1800*mb), false, nil},
-		"no request, nothing":                {created(removing), pair("c", 0, 4000, 0, 0), shareOf(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 0), false, nil},
-		"a daemon keeps its requests":        {created(removing, ofDaemon), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(0, 0), some(0, 3000*mb), true, nil},
-		"and gets a higher limit":            {created(ofDaemon), c, shareOf(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 3800*mb), false, nil},
-		"but no other":                       {created(ofDaemon), pair("c", 2000, 0, 2000*mb, 0), shareOf(1250, 700*mb, 1900*mb), Default(), some(0, 0), some(0, 0), false, nil},
-		"a limit 16 MB too low stays":        {created(), pair("c", 2000, 0, 700*mb, 1784*mb), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
-		"no limit for a request that stays":  {created(), pair("c", 2000, 0, 700*mb, 0), shareOf(1250, 700*mb, 900*mb), Default(), some(1250, 0), some(0, 0), false, nil},
-		"limits that nobody wants to remove": {created(), pair("c", 2000, 4000, 2000*mb, 1800*mb), shareOf(1250, 700*mb, 900*mb), requestsOnly(), some(1250, 700*mb), some(0, 0), false, nil},
-		"limits that stand": {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), requestsOnly(), some(1250, 700*mb), some(0, 0), false,
-			[]Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}}},
-		"off": {created(removing), pair("c", 2000, 4000, 2000*mb, 3000*mb), shareOf(1250, 700*mb, 900*mb), Rule{Off: true}, some(0, 0), some(0, 0), false, nil},
+		{
+			name:    "CPU limit stays",
+			sharing: created(), container: pair("c", 2000, 4000, 2000*mb, 3000*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 700*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "CPU limit is removed",
+			sharing: created(removing), container: pair("c", 2000, 4000, 2000*mb, 3000*mb), given: shareOf(5250, 700*mb, 900*mb),
+			rule: Default(), requests: some(5250, 700*mb), limits: some(0, 1800*mb), limitRemoved: true,
+		},
+		{
+			name:    "no node limit before the pod has a node",
+			sharing: created(onNode(8000)), container: pair("c", 2000, 4000, 2000*mb, 3000*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 700*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "memory limit is added",
+			sharing: created(), container: pair("c", 2000, 0, 2000*mb, 0), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 700*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "memory limit is twice the request",
+			sharing: created(), container: c, given: shareOf(1250, 700*mb, 300*mb),
+			rule: Default(), requests: some(1250, 700*mb), limits: some(0, 1400*mb),
+		},
+		{
+			name:    "memory limit is at least 512 MB",
+			sharing: created(), container: c, given: shareOf(20, 40*mb, 60*mb),
+			rule: Default(), requests: some(20, 40*mb), limits: some(0, 512*mb),
+		},
+		{
+			name:    "memory request is at least 16 MB",
+			sharing: created(), container: c, given: shareOf(20, 4*mb, 6*mb),
+			rule: Default(), requests: some(20, 16*mb), limits: some(0, 512*mb),
+		},
+		{
+			name:    "memory change of 16 MB is ignored",
+			sharing: created(), container: pair("c", 2000, 0, 716*mb, 3000*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 0),
+		},
+		{
+			name:    "memory change of 17 MB is applied",
+			sharing: created(), container: pair("c", 2000, 0, 717*mb, 3000*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 700*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "low memory limit is raised alone",
+			sharing: created(), container: pair("c", 2000, 0, 700*mb, 710*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 0), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "at least a millicore",
+			sharing: created(), container: c, given: resources.Bounds{Target: resources.NewList(0, 700*mb), Upper: some(0, 900*mb)},
+			rule: Default(), requests: some(1, 700*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "more than 10 cores",
+			sharing: created(), container: c, given: shareOf(14000, 700*mb, 900*mb),
+			rule: Default(), requests: some(14000, 700*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "equal request and limit may differ",
+			sharing: created(), container: pair("c", 2000, 0, 2000*mb, 2000*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 700*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "no request",
+			sharing: created(removing), container: pair("c", 0, 4000, 0, 0), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(),
+		},
+		{
+			name:    "daemon keeps its requests",
+			sharing: created(removing, ofDaemon), container: pair("c", 2000, 4000, 2000*mb, 3000*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), limits: some(0, 3000*mb), limitRemoved: true,
+		},
+		{
+			name:    "daemon gets a higher memory limit",
+			sharing: created(ofDaemon), container: c, given: shareOf(1250, 700*mb, 1900*mb),
+			rule: Default(), limits: some(0, 3800*mb),
+		},
+		{
+			name:    "daemon gets no new memory limit",
+			sharing: created(ofDaemon), container: pair("c", 2000, 0, 2000*mb, 0), given: shareOf(1250, 700*mb, 1900*mb),
+			rule: Default(),
+		},
+		{
+			name:    "memory limit 16 MB too low stays",
+			sharing: created(), container: pair("c", 2000, 0, 700*mb, 1784*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 0),
+		},
+		{
+			name:    "no limit is added to an unchanged request",
+			sharing: created(), container: pair("c", 2000, 0, 700*mb, 0), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Default(), requests: some(1250, 0),
+		},
+		{
+			name:    "fixed limits need no note",
+			sharing: created(), container: pair("c", 2000, 4000, 2000*mb, 1800*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: requestsOnly(), requests: some(1250, 700*mb),
+		},
+		{
+			name:    "fixed limits are noted",
+			sharing: created(removing), container: pair("c", 2000, 4000, 2000*mb, 3000*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: requestsOnly(), requests: some(1250, 700*mb),
+			notes: []Note{{resources.CPU, LimitStays}, {resources.Memory, LimitStays}},
+		},
+		{
+			name:    "mode Off",
+			sharing: created(removing), container: pair("c", 2000, 4000, 2000*mb, 3000*mb), given: shareOf(1250, 700*mb, 900*mb),
+			rule: Rule{Off: true},
+		},
 	} {
-		got := shared(test.sharing, test.container, test.given, test.rule, Ranges{})
-		require.Equal(t, test.requests, got.Requests, name)
-		require.Equal(t, test.limits, got.Limits, name)
-		require.Equal(t, [resources.Kinds]bool{resources.CPU: test.without}, got.WithoutLimit, name)
-		require.Equal(t, test.notes, got.Notes, name)
+		t.Run(tc.name, func(t *testing.T) {
+			got := shared(tc.sharing, tc.container, tc.given, tc.rule, Ranges{})
+			require.Equal(t, tc.requests, got.Requests)
+			require.Equal(t, tc.limits, got.Limits)
+			require.Equal(t, [resources.Kinds]bool{resources.CPU: tc.limitRemoved}, got.WithoutLimit)
+			require.Equal(t, tc.notes, got.Notes)
+		})
 	}
 }
 
 func TestFit_SharingRespectsLimitRanges(t *testing.T) {
 	c, given := pair("c", 1000, 2000, 1000*mb, 1100*mb), shareOf(750, 500*mb, 900*mb)
 	both := Pod{Containers: []Container{pair("a", 1000, 2000, 1000*mb, 1100*mb), pair("b", 1000, 2000, 1000*mb, 1100*mb)}}
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name             string
 		sharing          *Sharing
 		ranges           Ranges
 		requests, limits resources.List
-		without          bool
+		limitRemoved     bool
 	}{
-		"the maximum of a limit":       {running(onNode(8000)), ranged(Range{Max: some(4000, 1500*mb)}), some(750, 500*mb), some(4000, 1500*mb), false},
-		"a ratio asks for more":        {running(), ranged(Range{MaxRatio: some(0, 2000)}), some(750, 900*mb), some(0, 1800*mb), false},
-		"the minimum of a request":     {running(), ranged(Range{Min: some(900, 600*mb)}), some(900, 600*mb), some(0, 1800*mb), false},
-		"of a limit that goes":         {created(removing), ranged(Range{Min: some(100, 0)}), some(750, 500*mb), some(0, 1800*mb), true},
-		"a maximum: it stays":          {created(removing), ranged(Range{Max: some(4000, 0)}), some(750, 500*mb), some(0, 1800*mb), false},
-		"a ratio: it stays":            {created(removing), ranged(Range{MaxRatio: some(3000, 0)}), some(750, 500*mb), some(0, 1800*mb), false},
-		"a default: it stays":          {created(removing), ranged(Range{Default: some(500, 0)}), some(750, 500*mb), some(0, 1800*mb), false},
-		"of the pod: it stays":         {created(removing), Ranges{Pod: Range{Max: some(4000, 0)}}, some(750, 500*mb), some(0, 1800*mb), false},
-		"too much for the pod: scaled": {running(onNode(8000)), Ranges{Pod: Range{Max: some(3000, 1200*mb)}}, some(750, 500*mb), some(1500, 550*mb), false},
+		{
+			name:    "maximum of the limit",
+			sharing: running(onNode(8000)), ranges: ranged(Range{Max: some(4000, 1500*mb)}),
+			requests: some(750, 500*mb), limits: some(4000, 1500*mb),
+		},
+		{
+			name:    "ratio raises the request",
+			sharing: running(), ranges: ranged(Range{MaxRatio: some(0, 2000)}),
+			requests: some(750, 900*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "minimum of the request",
+			sharing: running(), ranges: ranged(Range{Min: some(900, 600*mb)}),
+			requests: some(900, 600*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "minimum allows removal of the limit",
+			sharing: created(removing), ranges: ranged(Range{Min: some(100, 0)}),
+			requests: some(750, 500*mb), limits: some(0, 1800*mb), limitRemoved: true,
+		},
+		{
+			name:    "maximum keeps the limit",
+			sharing: created(removing), ranges: ranged(Range{Max: some(4000, 0)}),
+			requests: some(750, 500*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "ratio keeps the limit",
+			sharing: created(removing), ranges: ranged(Range{MaxRatio: some(3000, 0)}),
+			requests: some(750, 500*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "default keeps the limit",
+			sharing: created(removing), ranges: ranged(Range{Default: some(500, 0)}),
+			requests: some(750, 500*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "maximum of the pod keeps the limit",
+			sharing: created(removing), ranges: Ranges{Pod: Range{Max: some(4000, 0)}},
+			requests: some(750, 500*mb), limits: some(0, 1800*mb),
+		},
+		{
+			name:    "maximum of the pod scales the limits",
+			sharing: running(onNode(8000)), ranges: Ranges{Pod: Range{Max: some(3000, 1200*mb)}},
+			requests: some(750, 500*mb), limits: some(1500, 550*mb),
+		},
 	} {
-		got := shared(test.sharing, c, given, Default(), test.ranges)
-		require.False(t, slices.ContainsFunc(got.Notes, Note.Refused), "%s: %v", name, got.Notes)
-		require.Equal(t, test.requests, got.Requests, name)
-		require.Equal(t, test.limits, got.Limits, name)
-		require.Equal(t, test.without, got.WithoutLimit[resources.CPU], name)
+		t.Run(tc.name, func(t *testing.T) {
+			got := shared(tc.sharing, c, given, Default(), tc.ranges)
+			require.False(t, slices.ContainsFunc(got.Notes, Note.Refused), "%v", got.Notes)
+			require.Equal(t, tc.requests, got.Requests)
+			require.Equal(t, tc.limits, got.Limits)
+			require.Equal(t, tc.limitRemoved, got.WithoutLimit[resources.CPU])
+		})
 	}
 	r := Rules{Sharing: running()}
 	got := Fit(both, map[string]resources.Bounds{"a": given, "b": given}, r, Ranges{Pod: Range{Max: some(0, 3*1000*mb)}})
@@ -234,15 +485,21 @@ func TestApplyBoost_WithSharing(t *testing.T) {
 	rule := Default()
 	rule.Boost = Boost{Type: BoostFactor, Factor: 3}
 	c := pair("c", 2000, 4000, 0, 0)
-	for name, test := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		sharing *Sharing
 		request resources.Amount
-	}{"within the limit that stays": {created(), 3999}, "without limit": {created(removing), 4500}} {
-		rule.Sharing = test.sharing
-		f, err := rule.ApplyBoost(c, shared(test.sharing, c, shareOf(1500, 0, 0), rule, Ranges{}), 0)
-		require.NoError(t, err)
-		require.Equal(t, some(test.request, 0), f.Requests, name)
-		require.True(t, f.Limits.Empty(), name)
+	}{
+		{name: "below a CPU limit", sharing: created(), request: 3999},
+		{name: "removed CPU limit", sharing: created(removing), request: 4500},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rule.Sharing = tc.sharing
+			f, err := rule.ApplyBoost(c, shared(tc.sharing, c, shareOf(1500, 0, 0), rule, Ranges{}), 0)
+			require.NoError(t, err)
+			require.Equal(t, some(tc.request, 0), f.Requests)
+			require.True(t, f.Limits.Empty())
+		})
 	}
 }
 

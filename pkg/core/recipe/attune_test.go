@@ -49,16 +49,22 @@ func multiple(r resources.List, k resources.Kind, use resources.Amount) float64 
 // Each recommendation becomes the request that the next one starts from, which must converge.
 func TestAttune_ConvergesToUsage(t *testing.T) {
 	const week = 7*24*time.Hour + time.Hour
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name        string
 		cpu, memory resources.Amount // first requests
-	}{{100, 128 * mib}, {2000, 4096 * mib}} {
-		l := closedLoop(t, "attune:memory-decrease=yes,pod-min-cpu=0", c.cpu, c.memory)
-		l.run(t, 200, 300*mib, 24*time.Hour)
-		require.LessOrEqual(t, multiple(l.highest, resources.CPU, max(200, c.cpu)), 2.36, "overhead x lack of confidence")
-		require.LessOrEqual(t, multiple(l.highest, resources.Memory, max(300*mib, c.memory)), 2.56)
-		l.run(t, 200, 300*mib, week)
-		require.InDelta(t, 1.2, multiple(l.request, resources.CPU, 200), 0.121, "from %d", c.cpu)
-		require.InDelta(t, 1.3, multiple(l.request, resources.Memory, 300*mib), 0.13, "from %d", c.memory)
+	}{
+		{name: "first requests below usage", cpu: 100, memory: 128 * mib},
+		{name: "first requests above usage", cpu: 2000, memory: 4096 * mib},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := closedLoop(t, "attune:memory-decrease=yes,pod-min-cpu=0", tc.cpu, tc.memory)
+			l.run(t, 200, 300*mib, 24*time.Hour)
+			require.LessOrEqual(t, multiple(l.highest, resources.CPU, max(200, tc.cpu)), 2.36, "overhead x lack of confidence")
+			require.LessOrEqual(t, multiple(l.highest, resources.Memory, max(300*mib, tc.memory)), 2.56)
+			l.run(t, 200, 300*mib, week)
+			require.InDelta(t, 1.2, multiple(l.request, resources.CPU, 200), 0.121)
+			require.InDelta(t, 1.3, multiple(l.request, resources.Memory, 300*mib), 0.13)
+		})
 	}
 	kept := closedLoop(t, "attune", 100, 128*mib)
 	kept.run(t, 200, 300*mib, week)
@@ -128,14 +134,24 @@ func TestAttune_RejectsUnsupportedPercentiles(t *testing.T) {
 }
 
 func TestAttune_UsesPodWithHighestUsage(t *testing.T) {
-	for text, want := range map[string]float64{"attune": 900, "attune:pods=max": 900, "attune:pods=mean": 300} {
-		l := live(t, text)
-		for end := l.at.Add(6 * time.Hour); l.at.Before(end); l.at = l.at.Add(time.Minute) {
-			for pod, use := range map[string]resources.Amount{"a": 0, "b": 0, "c": 900} {
-				l.sketch.ObservePod(pod, l.at, resources.CPU, use, 0)
+	for _, tc := range []struct {
+		name   string
+		recipe string
+		want   float64
+	}{
+		{name: "default", recipe: "attune", want: 900},
+		{name: "highest pod", recipe: "attune:pods=max", want: 900},
+		{name: "mean of pods", recipe: "attune:pods=mean", want: 300},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := live(t, tc.recipe)
+			for end := l.at.Add(6 * time.Hour); l.at.Before(end); l.at = l.at.Add(time.Minute) {
+				for pod, use := range map[string]resources.Amount{"a": 0, "b": 0, "c": 900} {
+					l.sketch.ObservePod(pod, l.at, resources.CPU, use, 0)
+				}
 			}
-		}
-		require.InEpsilon(t, want, l.sketch.Points[resources.CPU].Profile().Overall.P95, 0.002, text)
+			require.InEpsilon(t, tc.want, l.sketch.Points[resources.CPU].Profile().Overall.P95, 0.002)
+		})
 	}
 }
 

@@ -41,33 +41,60 @@ func TestLoadline_IgnoresSingleBurst(t *testing.T) {
 		from, to int // minutes
 		high     bool
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		bursts func(minute int) bool
 		wants  []span
 		before int // minute of the first high target without the rule
 	}{
-		"2 minutes once":     {func(m int) bool { return m >= 6*h && m < 6*h+2 }, []span{{0, end, false}}, 6*h + 1},
-		"14 minutes once":    {func(m int) bool { return m >= 6*h && m < 6*h+14 }, []span{{0, end, false}}, 6*h + 1},
-		"20 minutes once":    {func(m int) bool { return m >= 6*h && m < 6*h+20 }, []span{{0, 6*h + 15, false}, {6*h + 15, 24 * h, true}, {30 * h, end, false}}, 6*h + 1},
-		"10 minutes a day":   {func(m int) bool { return m%(24*h)/10 == 6*h/10 }, []span{{0, 30*h + 5, false}, {30*h + 9, 30*h + 10, true}, {78 * h, end, true}}, 6*h + 1},
-		"a minute each hour": {func(m int) bool { return m%h == 30 }, []span{{0, 12 * h, false}, {24 * h, end, true}}, 30},
-		"for good":           {func(m int) bool { return m >= 24*h }, []span{{0, 24*h + 15, false}, {24*h + 15, end, true}}, 24*h + 4},
+		{
+			name: "2 minutes once", bursts: func(m int) bool { return m >= 6*h && m < 6*h+2 },
+			wants:  []span{{to: end}},
+			before: 6*h + 1,
+		},
+		{
+			name: "14 minutes once", bursts: func(m int) bool { return m >= 6*h && m < 6*h+14 },
+			wants:  []span{{to: end}},
+			before: 6*h + 1,
+		},
+		{
+			name: "20 minutes once", bursts: func(m int) bool { return m >= 6*h && m < 6*h+20 },
+			wants:  []span{{to: 6*h + 15}, {from: 6*h + 15, to: 24 * h, high: true}, {from: 30 * h, to: end}},
+			before: 6*h + 1,
+		},
+		{
+			name: "10 minutes a day", bursts: func(m int) bool { return m%(24*h)/10 == 6*h/10 },
+			wants:  []span{{to: 30*h + 5}, {from: 30*h + 9, to: 30*h + 10, high: true}, {from: 78 * h, to: end, high: true}},
+			before: 6*h + 1,
+		},
+		{
+			name: "one minute an hour", bursts: func(m int) bool { return m%h == 30 },
+			wants:  []span{{to: 12 * h}, {from: 24 * h, to: end, high: true}},
+			before: 30,
+		},
+		{
+			name: "all days but the first", bursts: func(m int) bool { return m >= 24*h },
+			wants:  []span{{to: 24*h + 15}, {from: 24*h + 15, to: end, high: true}},
+			before: 24*h + 4,
+		},
 	} {
-		for _, pods := range []int{1, 10} {
-			all := targets(t, "loadline", pods, days, c.bursts)
-			for _, want := range c.wants {
-				for m, target := range all[want.from:want.to] {
-					expected := []resources.Amount{low, lowWithHigh}
-					if want.high {
-						expected = []resources.Amount{high}
+		t.Run(tc.name, func(t *testing.T) {
+			for _, pods := range []int{1, 10} {
+				all := targets(t, "loadline", pods, days, tc.bursts)
+				for _, want := range tc.wants {
+					for m, target := range all[want.from:want.to] {
+						expected := []resources.Amount{low, lowWithHigh}
+						if want.high {
+							expected = []resources.Amount{high}
+						}
+						require.Contains(t, expected, target, "%d pods, minute %d", pods, want.from+m)
 					}
-					require.Contains(t, expected, target, "%s, %d pods, minute %d", name, pods, want.from+m)
 				}
 			}
-		}
-		without := targets(t, "loadline:sustained-minutes=0", 1, 2, c.bursts)
-		require.NotEqual(t, high, without[c.before-1], name)
-		require.Equal(t, high, without[c.before], "%s, without the rule", name)
+			without := targets(t, "loadline:sustained-minutes=0", 1, 2, tc.bursts)
+			require.NotEqual(t, high, without[tc.before-1])
+			require.Equal(t, high, without[tc.before], "without the rule")
+		})
 	}
 }
 
@@ -100,14 +127,28 @@ func TestLoadline_CountsInitialLoadAtOnce(t *testing.T) {
 
 func TestSustainedMinutes_PerRecipe(t *testing.T) {
 	once := func(m int) bool { return m >= 6*60 && m < 6*60+12 }
-	for text, counts := range map[string]bool{
-		"loadline": false, "loadline:cpu=calm": false, "loadline:cpu=calm-lean": false, "loadline:cpu=calm-safe": false, "loadline:cpu=mixed": false,
-		"loadline:sustained-minutes=7": true, "loadline:cpu=calm,sustained-minutes=0": true, "loadline:cpu=calm-safe,sustained-minutes=7": true,
-		"loadline:cpu=tracking": true, "loadline:cpu=tracking,sustained-minutes=15": false,
-		"autopilot": true, "autopilot:sustained-minutes=15": false,
+	for _, tc := range []struct {
+		name   string
+		recipe string
+		counts bool
+	}{
+		{name: "loadline", recipe: "loadline"},
+		{name: "calm", recipe: "loadline:cpu=calm"},
+		{name: "lean calm", recipe: "loadline:cpu=calm-lean"},
+		{name: "safe calm", recipe: "loadline:cpu=calm-safe"},
+		{name: "mixed", recipe: "loadline:cpu=mixed"},
+		{name: "shorter than the burst", recipe: "loadline:sustained-minutes=7", counts: true},
+		{name: "calm without sustained minutes", recipe: "loadline:cpu=calm,sustained-minutes=0", counts: true},
+		{name: "safe calm shorter than the burst", recipe: "loadline:cpu=calm-safe,sustained-minutes=7", counts: true},
+		{name: "tracking", recipe: "loadline:cpu=tracking", counts: true},
+		{name: "tracking with sustained minutes", recipe: "loadline:cpu=tracking,sustained-minutes=15"},
+		{name: "autopilot", recipe: "autopilot", counts: true},
+		{name: "autopilot with sustained minutes", recipe: "autopilot:sustained-minutes=15"},
 	} {
-		all := targets(t, text, 1, 1, once)
-		require.Equal(t, counts, all[6*60+11] > 3000, "%s: %d", text, all[6*60+11])
+		t.Run(tc.name, func(t *testing.T) {
+			all := targets(t, tc.recipe, 1, 1, once)
+			require.Equal(t, tc.counts, all[6*60+11] > 3000, "%d", all[6*60+11])
+		})
 	}
 	require.Equal(t, "0.75 of the load, half-life 48h, exceeded for 15 min in all", parsed(t, "loadline").Target[resources.CPU][0].Name)
 	require.Equal(t, "0.75 of the load, half-life 48h", parsed(t, "loadline:sustained-minutes=0").Target[resources.CPU][0].Name)

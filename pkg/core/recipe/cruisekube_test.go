@@ -53,24 +53,29 @@ func TestCruiseKube_UnknownPressureHasNoEffect(t *testing.T) {
 }
 
 func TestCruiseKube_OOMKillRaisesToLimitOrUsage(t *testing.T) {
-	for name, c := range map[string]struct{ request, limit, want resources.Amount }{
-		"limit":                 {300, 600, 600},
-		"limit, equal":          {300, 300, 300},
-		"none, use above":       {200, 0, 250},
-		"none, as much as said": {400, 0, 400},
+	for _, tc := range []struct {
+		name                 string
+		request, limit, want resources.Amount
+	}{
+		{name: "limit above the request", request: 300, limit: 600, want: 600},
+		{name: "limit equal to the request", request: 300, limit: 300, want: 300},
+		{name: "no limit and usage above the request", request: 200, want: 250},
+		{name: "no limit and usage below the request", request: 400, want: 400},
 	} {
-		l := live(t, "cruisekube")
-		l.use(resources.Memory, 250*mib, 30*time.Minute)
-		l.sketch.ObserveKill(l.at, c.request*mib, c.limit*mib)
-		l.use(resources.Memory, 100*mib, 6*24*time.Hour+12*time.Hour)
-		b := l.bounds()
-		require.InDelta(t, float64(c.want), l.memory(), 0.3, name)
-		require.Equal(t, b.Target.Value(resources.Memory), b.Lower.Value(resources.Memory), "%s: what is smaller is changed at once", name)
-		again, err := sketch.Read(l.recipe.Needs, l.sketch.Image(), l.at, 0)
-		require.NoError(t, err)
-		l.sketch = again
-		require.InDelta(t, float64(c.want), l.memory(), 0.3, "%s: over a restart", name)
-		l.use(resources.Memory, 100*mib, 14*time.Hour)
-		require.InDelta(t, 100, l.memory(), 0.3, name)
+		t.Run(tc.name, func(t *testing.T) {
+			l := live(t, "cruisekube")
+			l.use(resources.Memory, 250*mib, 30*time.Minute)
+			l.sketch.ObserveKill(l.at, tc.request*mib, tc.limit*mib)
+			l.use(resources.Memory, 100*mib, 6*24*time.Hour+12*time.Hour)
+			b := l.bounds()
+			require.InDelta(t, float64(tc.want), l.memory(), 0.3)
+			require.Equal(t, b.Target.Value(resources.Memory), b.Lower.Value(resources.Memory), "smaller requests change at once")
+			again, err := sketch.Read(l.recipe.Needs, l.sketch.Image(), l.at, 0)
+			require.NoError(t, err)
+			l.sketch = again
+			require.InDelta(t, float64(tc.want), l.memory(), 0.3, "after a restart")
+			l.use(resources.Memory, 100*mib, 14*time.Hour)
+			require.InDelta(t, 100, l.memory(), 0.3)
+		})
 	}
 }

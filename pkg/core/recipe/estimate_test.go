@@ -41,32 +41,64 @@ func recipe(t testing.TB, c Config) *Recipe {
 func TestVPA_Recommend(t *testing.T) {
 	config := DefaultConfig()
 	r := recipe(t, config)
-	for _, c := range []struct {
+	for _, tc := range []struct {
 		name       string
 		past       *usage.Profile
 		containers int
 		want       resources.Bounds
 	}{
-		{"a day of samples", past(1441, []float64{100, 120, 140, 400}, 300e6, 420e6), 1, resources.Bounds{
-			Lower: resources.NewList(142, 510750973), Target: resources.NewList(476, 511772986), Upper: resources.NewList(952, 1023545972),
-		}},
-		{"half an hour, tiny", past(31, []float64{5}, 20e6), 2, resources.Bounds{
-			Lower: resources.NewList(12, 131072000), Target: resources.NewList(12, 131072000), Upper: resources.NewList(539, 1155174902),
-		}},
-		{"half an hour, large", past(31, []float64{700, 900}, 600e6), 2, resources.Bounds{
-			Lower: resources.NewList(740, 652561755), Target: resources.NewList(1038, 716711186), Upper: resources.NewList(50862, 35118848114),
-		}},
-		{"a single sample", past(1, []float64{1500}, 2e9), 1, resources.Bounds{
-			Lower: resources.NewList(25, 262144000), Target: resources.NewList(1737, 2407501950), Upper: resources.NewList(resources.Max, resources.Max),
-		}},
-		{"a single sample of nothing and no memory", past(1, []float64{0}), 1, resources.Bounds{
-			Lower: resources.NewList(25, 262144000), Target: resources.NewList(25, 262144000), Upper: resources.NewList(resources.Max, 262144000),
-		}},
-		{"nothing at all", past(0, nil), 3, resources.Bounds{
-			Lower: resources.NewList(8, 87381333), Target: resources.NewList(8, 87381333), Upper: resources.NewList(8, 87381333),
-		}},
+		{
+			name: "a day of samples", past: past(1441, []float64{100, 120, 140, 400}, 300e6, 420e6), containers: 1,
+			want: resources.Bounds{
+				Lower:  resources.NewList(142, 510750973),
+				Target: resources.NewList(476, 511772986),
+				Upper:  resources.NewList(952, 1023545972),
+			},
+		},
+		{
+			name: "half an hour of low usage", past: past(31, []float64{5}, 20e6), containers: 2,
+			want: resources.Bounds{
+				Lower:  resources.NewList(12, 131072000),
+				Target: resources.NewList(12, 131072000),
+				Upper:  resources.NewList(539, 1155174902),
+			},
+		},
+		{
+			name: "half an hour of high usage", past: past(31, []float64{700, 900}, 600e6), containers: 2,
+			want: resources.Bounds{
+				Lower:  resources.NewList(740, 652561755),
+				Target: resources.NewList(1038, 716711186),
+				Upper:  resources.NewList(50862, 35118848114),
+			},
+		},
+		{
+			name: "single sample", past: past(1, []float64{1500}, 2e9), containers: 1,
+			want: resources.Bounds{
+				Lower:  resources.NewList(25, 262144000),
+				Target: resources.NewList(1737, 2407501950),
+				Upper:  resources.NewList(resources.Max, resources.Max),
+			},
+		},
+		{
+			name: "single CPU sample of zero", past: past(1, []float64{0}), containers: 1,
+			want: resources.Bounds{
+				Lower:  resources.NewList(25, 262144000),
+				Target: resources.NewList(25, 262144000),
+				Upper:  resources.NewList(resources.Max, 262144000),
+			},
+		},
+		{
+			name: "no samples", past: past(0, nil), containers: 3,
+			want: resources.Bounds{
+				Lower:  resources.NewList(8, 87381333),
+				Target: resources.NewList(8, 87381333),
+				Upper:  resources.NewList(8, 87381333),
+			},
+		},
 	} {
-		require.Equal(t, c.want, r.Recommend(Input{Profile: c.past, Containers: c.containers}).Bounds, c.name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, r.Recommend(Input{Profile: tc.past, Containers: tc.containers}).Bounds)
+		})
 	}
 }
 

@@ -29,24 +29,30 @@ func TestFloors_PerRecipe(t *testing.T) {
 }
 
 func TestRecipe_IdleContainerGetsMinimum(t *testing.T) {
-	for text, want := range map[string]resources.List{
-		"vpa": resources.NewList(25, 250*mib), "loadline": resources.NewList(25, 250*mib),
-		"crane":      resources.NewList(114, 120586239), // the first bucket
-		"attune":     resources.NewList(3, 4*mib),
-		"cruisekube": resources.NewList(1, 16e6),
-		"autopilot":  resources.NewList(1, 1),
+	for _, tc := range []struct {
+		recipe string
+		want   resources.List
+	}{
+		{recipe: "vpa", want: resources.NewList(25, 250*mib)},
+		{recipe: "loadline", want: resources.NewList(25, 250*mib)},
+		{recipe: "crane", want: resources.NewList(114, 120586239)}, // the first bucket
+		{recipe: "attune", want: resources.NewList(3, 4*mib)},
+		{recipe: "cruisekube", want: resources.NewList(1, 16e6)},
+		{recipe: "autopilot", want: resources.NewList(1, 1)},
 	} {
-		r := parsed(t, text)
-		p, l := usage.NewProfile(usage.NewProfileShape(24*time.Hour, 24*time.Hour)), live(t, text)
-		l.recipe = r
-		for k := range resources.Kind(resources.Kinds) {
-			l.at = start
-			l.use(k, 0, 8*24*time.Hour)
-		}
-		got := r.Recommend(Input{Profile: &p, Sketch: l.sketch, Containers: 1}).Bounds.Target
-		require.LessOrEqual(t, got.Value(resources.CPU), want.Value(resources.CPU)+1, text)
-		require.GreaterOrEqual(t, got.Value(resources.CPU), want.Value(resources.CPU), text)
-		require.GreaterOrEqual(t, got.Value(resources.Memory), want.Value(resources.Memory), text)
-		require.LessOrEqual(t, float64(got.Value(resources.Memory)), 1.01*float64(want.Value(resources.Memory))+20, text)
+		t.Run(tc.recipe, func(t *testing.T) {
+			r := parsed(t, tc.recipe)
+			p, l := usage.NewProfile(usage.NewProfileShape(24*time.Hour, 24*time.Hour)), live(t, tc.recipe)
+			l.recipe = r
+			for k := range resources.Kind(resources.Kinds) {
+				l.at = start
+				l.use(k, 0, 8*24*time.Hour)
+			}
+			got := r.Recommend(Input{Profile: &p, Sketch: l.sketch, Containers: 1}).Bounds.Target
+			require.LessOrEqual(t, got.Value(resources.CPU), tc.want.Value(resources.CPU)+1)
+			require.GreaterOrEqual(t, got.Value(resources.CPU), tc.want.Value(resources.CPU))
+			require.GreaterOrEqual(t, got.Value(resources.Memory), tc.want.Value(resources.Memory))
+			require.LessOrEqual(t, float64(got.Value(resources.Memory)), 1.01*float64(tc.want.Value(resources.Memory))+20)
+		})
 	}
 }

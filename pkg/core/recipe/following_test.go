@@ -19,42 +19,69 @@ func (l *life) memoryOf(t *testing.T) (request, protected float64) {
 
 // Usage is 300 MiB for four days and 100 MiB for two.
 func TestLoadlineFollowing_RequestFollowsUsage(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name    string
 		recipe  string
 		ratio   sketch.LimitRatio
 		follows bool
-		says    string
+		step    string
 	}{
-		"a limit that leaves room":   {"loadline:memory=following", 150, true, "highest of the last day + 0.1, if that is less"},
-		"a limit that stands":        {"loadline:memory=following", sketch.NoLimitRatio, true, "highest of the last day + 0.1, if that is less"},
-		"limit and request equal":    {"loadline:memory=following", 100, false, "the same for the request, as limit and request are equal"},
-		"the limit was never seen":   {"loadline:memory=following", sketch.UnknownRatio, false, "the same for the request, as the limit is not known yet"},
-		"new for a hundred hours":    {"loadline:memory=following,declared-hours=200", 150, false, "the same for the request, as less than 200 hours were seen"},
-		"with a larger fixed margin": {"loadline:memory=following,margin=0.3", 150, true, "highest of the last day + 0.1, if that is less"},
+		{
+			name:   "limit above the request",
+			recipe: "loadline:memory=following", ratio: 150, follows: true,
+			step: "highest of the last day + 0.1, if that is less",
+		},
+		{
+			name:   "no limit that follows the request",
+			recipe: "loadline:memory=following", ratio: sketch.NoLimitRatio, follows: true,
+			step: "highest of the last day + 0.1, if that is less",
+		},
+		{
+			name:   "limit equal to the request",
+			recipe: "loadline:memory=following", ratio: 100,
+			step: "the same for the request, as limit and request are equal",
+		},
+		{
+			name:   "unknown limit",
+			recipe: "loadline:memory=following", ratio: sketch.UnknownRatio,
+			step: "the same for the request, as the limit is not known yet",
+		},
+		{
+			name:   "fewer hours than declared-hours",
+			recipe: "loadline:memory=following,declared-hours=200", ratio: 150,
+			step: "the same for the request, as less than 200 hours were seen",
+		},
+		{
+			name:   "larger margin",
+			recipe: "loadline:memory=following,margin=0.3", ratio: 150, follows: true,
+			step: "highest of the last day + 0.1, if that is less",
+		},
 	} {
-		l := live(t, c.recipe)
-		require.True(t, l.recipe.SeparateMemoryLimit)
-		require.True(t, l.recipe.ForKind(resources.Memory).SeparateMemoryLimit)
-		usual := live(t, "loadline")
-		if c.recipe != "loadline:memory=following" {
-			usual = live(t, "loadline:"+c.recipe[len("loadline:memory=following,"):])
-		}
-		for _, one := range []*life{l, usual} {
-			one.sketch.SetLimitRatio(c.ratio)
-			one.use(resources.Memory, 300*mib, 4*24*time.Hour)
-			one.use(resources.Memory, 100*mib, 2*24*time.Hour)
-		}
-		request, protected := l.memoryOf(t)
-		require.Equal(t, usual.memory(), protected, "%s: what the usual preset requests", name)
-		if c.follows {
-			require.InEpsilon(t, 110, request, 0.002, name)
-			require.Greater(t, protected, 300.0)
-		} else {
-			require.Equal(t, protected, request, name)
-		}
-		l.sketch.Now = l.at.UnixNano()
-		steps := l.recipe.Explain(Input{Sketch: l.sketch, Containers: 1}).Target[resources.Memory]
-		require.Equal(t, c.says, steps[len(steps)-2].Step, name)
+		t.Run(tc.name, func(t *testing.T) {
+			l := live(t, tc.recipe)
+			require.True(t, l.recipe.SeparateMemoryLimit)
+			require.True(t, l.recipe.ForKind(resources.Memory).SeparateMemoryLimit)
+			usual := live(t, "loadline")
+			if tc.recipe != "loadline:memory=following" {
+				usual = live(t, "loadline:"+tc.recipe[len("loadline:memory=following,"):])
+			}
+			for _, one := range []*life{l, usual} {
+				one.sketch.SetLimitRatio(tc.ratio)
+				one.use(resources.Memory, 300*mib, 4*24*time.Hour)
+				one.use(resources.Memory, 100*mib, 2*24*time.Hour)
+			}
+			request, protected := l.memoryOf(t)
+			require.Equal(t, usual.memory(), protected, "request of the usual preset")
+			if tc.follows {
+				require.InEpsilon(t, 110, request, 0.002)
+				require.Greater(t, protected, 300.0)
+			} else {
+				require.Equal(t, protected, request)
+			}
+			l.sketch.Now = l.at.UnixNano()
+			steps := l.recipe.Explain(Input{Sketch: l.sketch, Containers: 1}).Target[resources.Memory]
+			require.Equal(t, tc.step, steps[len(steps)-2].Step)
+		})
 	}
 }
 

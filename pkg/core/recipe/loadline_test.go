@@ -40,7 +40,7 @@ func live(t testing.TB, text string) *life {
 		text += ":"
 	}
 	r := parsed(t, text+",pod-min-memory=0")
-	return &life{r, sketch.New(r.Needs), start}
+	return &life{recipe: r, sketch: sketch.New(r.Needs), at: start}
 }
 
 func (l *life) use(k resources.Kind, a resources.Amount, length time.Duration) {
@@ -89,60 +89,81 @@ func TestLoadline_NewContainerMargin(t *testing.T) {
 // During its first hour a container keeps its declared memory if that exceeds 200 MiB plus 0.10 and
 // the margin for new containers: 246.73 MiB at the end of the hour.
 func TestLoadline_NewContainerKeepsDeclaredMemory(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name          string
 		recipe        string
 		declared      resources.Amount // MiB
 		before, after float64          // the hour is over
 	}{
-		{"loadline", 1000, 1000, 246.73},
-		{"loadline:declared-hours=2", 1000, 1000, 1000},
-		{"loadline:declared-hours=0", 1000, 247.18, 246.73},
-		{"loadline", 240, 247.18, 246.73},
-		{"loadline", 0, 247.18, 246.73},
+		{name: "declared memory is kept for an hour", recipe: "loadline", declared: 1000, before: 1000, after: 246.73},
+		{name: "declared memory is kept for two hours", recipe: "loadline:declared-hours=2", declared: 1000, before: 1000, after: 1000},
+		{name: "declared memory is not kept", recipe: "loadline:declared-hours=0", declared: 1000, before: 247.18, after: 246.73},
+		{name: "low declared memory", recipe: "loadline", declared: 240, before: 247.18, after: 246.73},
+		{name: "no declared memory", recipe: "loadline", declared: 0, before: 247.18, after: 246.73},
 	} {
-		l := live(t, c.recipe)
-		l.sketch.SetDeclared(c.declared * mib)
-		l.use(resources.Memory, 200*mib, 55*time.Minute)
-		require.InEpsilon(t, c.before, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
-		l.use(resources.Memory, 200*mib, five)
-		require.InEpsilon(t, c.after, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
+		t.Run(tc.name, func(t *testing.T) {
+			l := live(t, tc.recipe)
+			l.sketch.SetDeclared(tc.declared * mib)
+			l.use(resources.Memory, 200*mib, 55*time.Minute)
+			require.InEpsilon(t, tc.before, l.memory(), 0.002)
+			l.use(resources.Memory, 200*mib, five)
+			require.InEpsilon(t, tc.after, l.memory(), 0.002)
+		})
 	}
 }
 
 // Twelve days of 100 MiB have no volatility and no margin for new containers.
 func TestLoadline_MarginFollowsLimit(t *testing.T) {
 	const long = 12 * 24 * time.Hour
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name       string
 		recipe     string
 		limitRatio sketch.LimitRatio
 		want       float64 // MiB
-		says       string  // first words of the step
+		step       string  // first words of the step
 	}{
-		{"loadline", 100, 120, "margin 0.2 (limit 1 x request) + 0.15 x volatility"},
-		{"loadline", 105, 117.5, "margin 0.175 (limit 1.05 x request)"},
-		{"loadline", 110, 115, "margin 0.15 (limit 1.1 x request)"},
-		{"loadline", 120, 110, "margin 0.1 (limit 1.2 x request)"},
-		{"loadline:memory=default", 120, 110, "margin 0.1 (limit 1.2 x request)"},
-		{"loadline", 119, 110.5, "margin 0.105 (limit 1.19 x request)"},
-		{"loadline", 121, 110, "margin 0.1 (limit 1.21 x request)"},
-		{"loadline", 200, 110, "margin 0.1 (limit 2 x request)"},
-		{"loadline", 50000, 110, "margin 0.1 (limit 500 x request)"},
-		{"loadline", sketch.NoLimitRatio, 110, "margin 0.1 (no limit follows the request)"},
-		{"loadline", sketch.UnknownRatio, 110, "margin 0.1 (the limit is not known yet)"},
-		{"loadline:memory=safe", 200, 120, "margin 0.2 + 0.15 x volatility"},
-		{"loadline:memory=equal", 100, 105, "margin 0 + 0.15 x volatility"},
-		{"loadline:memory=lean", 100, 105, "margin 0 + 0 x volatility"},
-		{"loadline:margin=0.1", 100, 110, "margin 0.1 + 0.15 x volatility"},
-		{"loadline:memory=default,margin=0.3", 100, 130, "margin 0.3 + 0.15 x volatility"},
+		{
+			name: "limit equal to the request", recipe: "loadline", limitRatio: 100, want: 120,
+			step: "margin 0.2 (limit 1 x request) + 0.15 x volatility",
+		},
+		{name: "limit of 1.05", recipe: "loadline", limitRatio: 105, want: 117.5, step: "margin 0.175 (limit 1.05 x request)"},
+		{name: "limit of 1.1", recipe: "loadline", limitRatio: 110, want: 115, step: "margin 0.15 (limit 1.1 x request)"},
+		{name: "limit of 1.2", recipe: "loadline", limitRatio: 120, want: 110, step: "margin 0.1 (limit 1.2 x request)"},
+		{
+			name: "limit of 1.2 with the default preset", recipe: "loadline:memory=default", limitRatio: 120, want: 110,
+			step: "margin 0.1 (limit 1.2 x request)",
+		},
+		{name: "limit of 1.19", recipe: "loadline", limitRatio: 119, want: 110.5, step: "margin 0.105 (limit 1.19 x request)"},
+		{name: "limit of 1.21", recipe: "loadline", limitRatio: 121, want: 110, step: "margin 0.1 (limit 1.21 x request)"},
+		{name: "limit of 2", recipe: "loadline", limitRatio: 200, want: 110, step: "margin 0.1 (limit 2 x request)"},
+		{name: "limit of 500", recipe: "loadline", limitRatio: 50000, want: 110, step: "margin 0.1 (limit 500 x request)"},
+		{
+			name: "no limit follows", recipe: "loadline", limitRatio: sketch.NoLimitRatio, want: 110,
+			step: "margin 0.1 (no limit follows the request)",
+		},
+		{
+			name: "unknown limit", recipe: "loadline", limitRatio: sketch.UnknownRatio, want: 110,
+			step: "margin 0.1 (the limit is not known yet)",
+		},
+		{name: "safe preset", recipe: "loadline:memory=safe", limitRatio: 200, want: 120, step: "margin 0.2 + 0.15 x volatility"},
+		{name: "equal preset", recipe: "loadline:memory=equal", limitRatio: 100, want: 105, step: "margin 0 + 0.15 x volatility"},
+		{name: "lean preset", recipe: "loadline:memory=lean", limitRatio: 100, want: 105, step: "margin 0 + 0 x volatility"},
+		{name: "fixed margin", recipe: "loadline:margin=0.1", limitRatio: 100, want: 110, step: "margin 0.1 + 0.15 x volatility"},
+		{
+			name: "fixed margin of the default preset", recipe: "loadline:memory=default,margin=0.3", limitRatio: 100, want: 130,
+			step: "margin 0.3 + 0.15 x volatility",
+		},
 	} {
-		l := live(t, c.recipe)
-		l.sketch.SetLimitRatio(c.limitRatio)
-		l.use(resources.Memory, 100*mib, long)
-		require.InEpsilon(t, c.want, l.memory(), 0.002, "%s, %d", c.recipe, c.limitRatio)
-		l.sketch.Now = l.at.UnixNano()
-		steps := l.recipe.Explain(Input{Sketch: l.sketch, Containers: 1}).Target[resources.Memory]
-		require.Contains(t, steps[1].Step, c.says)
-		require.InEpsilon(t, c.want, max(steps[1].Amount, steps[2].Amount)/mib, 0.002)
+		t.Run(tc.name, func(t *testing.T) {
+			l := live(t, tc.recipe)
+			l.sketch.SetLimitRatio(tc.limitRatio)
+			l.use(resources.Memory, 100*mib, long)
+			require.InEpsilon(t, tc.want, l.memory(), 0.002)
+			l.sketch.Now = l.at.UnixNano()
+			steps := l.recipe.Explain(Input{Sketch: l.sketch, Containers: 1}).Target[resources.Memory]
+			require.Contains(t, steps[1].Step, tc.step)
+			require.InEpsilon(t, tc.want, max(steps[1].Amount, steps[2].Amount)/mib, 0.002)
+		})
 	}
 }
 
@@ -162,17 +183,27 @@ func TestLoadline_MarginIsContinuous(t *testing.T) {
 }
 
 func TestLoadline_ShareOfLoadAndTime(t *testing.T) {
-	for text, want := range map[string]float64{
-		"loadline:cpu=tracking,share=0.899,fast-share=0,half-life-hours=1000":                   1.0113,
-		"loadline:cpu=calm,factor=1,share=0.40,fast-share=0,half-life-hours=1000":               1.0113,
-		"loadline:sustained-minutes=0,factor=1,share=0.75,fast-share=0.4,half-life-hours=1000":  10.3745,
-		"loadline:sustained-minutes=0,factor=1.05,share=0.75,fast-share=0,half-life-hours=1000": 10.3745 * 1.05,
+	for _, tc := range []struct {
+		name   string
+		recipe string
+		want   float64
+	}{
+		{name: "tracking below the share of the burst", recipe: "loadline:cpu=tracking,share=0.899,fast-share=0,half-life-hours=1000",
+			want: 1.0113},
+		{name: "calm below the share of the burst", recipe: "loadline:cpu=calm,factor=1,share=0.40,fast-share=0,half-life-hours=1000",
+			want: 1.0113},
+		{name: "share above the time before the burst",
+			recipe: "loadline:sustained-minutes=0,factor=1,share=0.75,fast-share=0.4,half-life-hours=1000", want: 10.3745},
+		{name: "share with a factor", recipe: "loadline:sustained-minutes=0,factor=1.05,share=0.75,fast-share=0,half-life-hours=1000",
+			want: 10.3745 * 1.05},
 	} {
-		l := live(t, text)
-		for i := range 10 {
-			l.use(resources.CPU, 1000+9000*resources.Amount(i/9), five)
-		}
-		require.InEpsilon(t, want, float64(l.bounds().Target.Value(resources.CPU))/1000, 0.002, text)
+		t.Run(tc.name, func(t *testing.T) {
+			l := live(t, tc.recipe)
+			for i := range 10 {
+				l.use(resources.CPU, 1000+9000*resources.Amount(i/9), five)
+			}
+			require.InEpsilon(t, tc.want, float64(l.bounds().Target.Value(resources.CPU))/1000, 0.002)
+		})
 	}
 }
 
@@ -201,11 +232,19 @@ func TestLoadline_BoundsAreTight(t *testing.T) {
 }
 
 func TestLoadline_OOMKillRaisesMemory(t *testing.T) {
-	for _, c := range []struct{ limit, peak float64 }{{500, 600}, {40, 56}} {
-		l := live(t, "loadline:memory=lean,cold=0,restless=0")
-		l.use(resources.Memory, 10*mib, 12*time.Hour)
-		l.sketch.ObserveKill(l.at, mib, resources.Amount(c.limit*mib))
-		require.InEpsilon(t, c.peak*1.05, l.memory(), 0.002, "the limit counts, not the request")
+	for _, tc := range []struct {
+		name        string
+		limit, peak float64
+	}{
+		{name: "peak a fifth above the limit", limit: 500, peak: 600},
+		{name: "peak 16 MiB above the limit", limit: 40, peak: 56},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := live(t, "loadline:memory=lean,cold=0,restless=0")
+			l.use(resources.Memory, 10*mib, 12*time.Hour)
+			l.sketch.ObserveKill(l.at, mib, resources.Amount(tc.limit*mib))
+			require.InEpsilon(t, tc.peak*1.05, l.memory(), 0.002, "the limit counts, not the request")
+		})
 	}
 }
 

@@ -87,26 +87,29 @@ func TestLoadlineShared_BaseAndPeak(t *testing.T) {
 }
 
 func TestLoadlineShared_PeakSettings(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name         string
 		text         string
 		burst, level float64 // peak half an hour after a burst, and where the level of yesterday was higher
 	}{
-		{"loadline:cpu=shared", 900, 525},
-		{"loadline:cpu=shared,peak=hours", 900, 100},
-		{"loadline:cpu=shared,peak=calm", 105, 525},
-		{"cruisekube", 900, 100},
+		{name: "larger of calm and hours", text: "loadline:cpu=shared", burst: 900, level: 525},
+		{name: "hours only", text: "loadline:cpu=shared,peak=hours", burst: 900, level: 100},
+		{name: "calm only", text: "loadline:cpu=shared,peak=calm", burst: 105, level: 525},
+		{name: "CruiseKube", text: "cruisekube", burst: 900, level: 100},
 	} {
-		burst, level := live(t, c.text), live(t, c.text)
-		burst.minutes(100, 34*time.Hour)
-		burst.minutes(900, 2*time.Minute)
-		burst.minutes(100, 28*time.Minute)
-		_, peak, _ := burst.cpu()
-		require.InEpsilon(t, c.burst, peak, 0.06, c.text)
-		level.minutes(500, 12*time.Hour)
-		level.minutes(100, 5*time.Hour)
-		base, peak, _ := level.cpu()
-		require.InEpsilon(t, c.level, peak, 0.06, c.text)
-		require.LessOrEqual(t, base, peak)
+		t.Run(tc.name, func(t *testing.T) {
+			burst, level := live(t, tc.text), live(t, tc.text)
+			burst.minutes(100, 34*time.Hour)
+			burst.minutes(900, 2*time.Minute)
+			burst.minutes(100, 28*time.Minute)
+			_, peak, _ := burst.cpu()
+			require.InEpsilon(t, tc.burst, peak, 0.06)
+			level.minutes(500, 12*time.Hour)
+			level.minutes(100, 5*time.Hour)
+			base, peak, _ := level.cpu()
+			require.InEpsilon(t, tc.level, peak, 0.06)
+			require.LessOrEqual(t, base, peak)
+		})
 	}
 }
 
@@ -165,36 +168,62 @@ func TestLoadlineShared_ExplainNamesSteps(t *testing.T) {
 		steps(e.Lower[resources.CPU]))
 	require.Equal(t, []string{"or cpu peak of this hour of the day", "or of the last hour", "or with the time that work waited for CPU", "at least 1", "floor"}, steps(e.Target[resources.CPU])[3:])
 	require.Equal(t, []string{"target", "or highest of seven days", "or with the time that work waited for CPU"}, steps(e.Upper[resources.CPU]))
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name  string
 		bound resources.List
-		of    []Value
-	}{{b.Lower, e.Lower[resources.CPU]}, {b.Target, e.Target[resources.CPU]}, {b.Upper, e.Upper[resources.CPU]}} {
-		require.Equal(t, float64(c.bound.Value(resources.CPU)), math.Floor(c.of[len(c.of)-1].Amount))
+		steps []Value
+	}{
+		{name: "lower bound", bound: b.Lower, steps: e.Lower[resources.CPU]},
+		{name: "target", bound: b.Target, steps: e.Target[resources.CPU]},
+		{name: "upper bound", bound: b.Upper, steps: e.Upper[resources.CPU]},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, float64(tc.bound.Value(resources.CPU)), math.Floor(tc.steps[len(tc.steps)-1].Amount))
+		})
 	}
 }
 
 func TestCruiseKube_Range(t *testing.T) {
-	for _, c := range []struct {
-		text               string
-		cpu, memory        resources.Amount
-		leastCPU, mostCPU  float64
-		leastMem, seenHigh float64
+	for _, tc := range []struct {
+		name           string
+		text           string
+		cpu, memory    resources.Amount
+		minCPU, maxCPU float64 // of the target
+		upperCPU       float64
+		bytes          float64 // target and upper bound of memory
 	}{
-		{"cruisekube", 0, 1e6, 1, 1, 16e6, 16e6},
-		{"cruisekube", 25_000, 1e9, 10_000, 10_000, 1e9, 1e9},
-		{"cruisekube:cpu-max=64000", 25_000, 1e9, 25_000, 25_050, 1e9, 1e9},
+		{
+			name: "minimum of CPU and memory",
+			text: "cruisekube", cpu: 0, memory: 1e6,
+			minCPU: 1, maxCPU: 1, upperCPU: 1,
+			bytes: 16e6,
+		},
+		{
+			name: "maximum of 10 cores",
+			text: "cruisekube", cpu: 25_000, memory: 1e9,
+			minCPU: 10_000, maxCPU: 10_000, upperCPU: 25_000,
+			bytes: 1e9,
+		},
+		{
+			name: "own maximum",
+			text: "cruisekube:cpu-max=64000", cpu: 25_000, memory: 1e9,
+			minCPU: 25_000, maxCPU: 25_050, upperCPU: 25_000,
+			bytes: 1e9,
+		},
 	} {
-		l := live(t, c.text)
-		l.use(resources.Memory, c.memory, time.Hour)
-		l.at = start
-		l.minutes(c.cpu, time.Hour)
-		b := l.bounds()
-		target := float64(b.Target.Value(resources.CPU))
-		require.GreaterOrEqual(t, target, c.leastCPU)
-		require.LessOrEqual(t, target, c.mostCPU)
-		require.GreaterOrEqual(t, float64(b.Upper.Value(resources.CPU)), float64(c.cpu))
-		require.InEpsilon(t, c.leastMem, float64(b.Target.Value(resources.Memory)), 0.002)
-		require.InEpsilon(t, c.seenHigh, float64(b.Upper.Value(resources.Memory)), 0.002)
+		t.Run(tc.name, func(t *testing.T) {
+			l := live(t, tc.text)
+			l.use(resources.Memory, tc.memory, time.Hour)
+			l.at = start
+			l.minutes(tc.cpu, time.Hour)
+			b := l.bounds()
+			target := float64(b.Target.Value(resources.CPU))
+			require.GreaterOrEqual(t, target, tc.minCPU)
+			require.LessOrEqual(t, target, tc.maxCPU)
+			require.InEpsilon(t, tc.upperCPU, float64(b.Upper.Value(resources.CPU)), 0.002)
+			require.InEpsilon(t, tc.bytes, float64(b.Target.Value(resources.Memory)), 0.002)
+			require.InEpsilon(t, tc.bytes, float64(b.Upper.Value(resources.Memory)), 0.002)
+		})
 	}
 }
 

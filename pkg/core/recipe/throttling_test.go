@@ -74,17 +74,31 @@ func TestThrottling_IgnoresRareOrUncounted(t *testing.T) {
 	b := bursting{500, 50, 0.04}
 	require.Equal(t, b.requests(t, "loadline", 100, 1, false, 1440), b.requests(t, "loadline", 100, 1, true, 1440), "a twenty-fifth of the time")
 	b.share = 0.2
-	for text, counts := range map[string]bool{"loadline": true, "loadline:throttling=no": false, "autopilot": false, "autopilot:models=ensemble": false, "cruisekube": false, "crane": false} {
-		r := parsed(t, text)
-		require.Equal(t, counts, r.Needs.Throttling(), text)
-		target := func(throttled float64) resources.List {
-			s := sketch.New(r.Needs)
-			for m := range 1440 {
-				s.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, sketch.Usage{Amount: 60, Limit: 100, Throttled: throttled})
+	for _, tc := range []struct {
+		name   string
+		recipe string
+		counts bool
+	}{
+		{name: "loadline", recipe: "loadline", counts: true},
+		{name: "loadline without throttling", recipe: "loadline:throttling=no"},
+		{name: "autopilot", recipe: "autopilot"},
+		{name: "autopilot ensemble", recipe: "autopilot:models=ensemble"},
+		{name: "CruiseKube", recipe: "cruisekube"},
+		{name: "crane", recipe: "crane"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := parsed(t, tc.recipe)
+			require.Equal(t, tc.counts, r.Needs.Throttling())
+			target := func(throttled float64) resources.List {
+				s := sketch.New(r.Needs)
+				for m := range 1440 {
+					use := sketch.Usage{Amount: 60, Limit: 100, Throttled: throttled}
+					s.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, use)
+				}
+				return r.Recommend(Input{Profile: past(1, []float64{60}, 1), Sketch: s, Containers: 1}).Bounds.Target
 			}
-			return r.Recommend(Input{Profile: past(1, []float64{60}, 1), Sketch: s, Containers: 1}).Bounds.Target
-		}
-		require.Equal(t, counts, target(0) != target(0.2), text)
-		require.Equal(t, target(0), target(math.NaN()), text)
+			require.Equal(t, tc.counts, target(0) != target(0.2))
+			require.Equal(t, target(0), target(math.NaN()))
+		})
 	}
 }

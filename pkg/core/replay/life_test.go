@@ -95,45 +95,6 @@ func TestScrape_SkipsKilledContainer(t *testing.T) {
 	require.Equal(t, []observed{{3, 1}, {9, 1}, {12, 1}}, n.seen[resources.Memory])
 }
 
-func TestRun_LongGapStartsNewPodAtTarget(t *testing.T) {
-	r := seconds(1, 1, 1, 1, 1, 1)
-	for i := 3; i < 6; i++ {
-		r.At[i] += 600e9
-	}
-	n := &recorder{next: resources.List{}.With(resources.CPU, 300)}
-	s := DefaultSetup(resources.CPU)
-	s.Initial, s.NewPod, s.Update.Planner.Threshold = resources.NewList(290, 1), 10*time.Minute, 1
-	Run(r, s, wideBounds{n}, eventRecorder{n})
-	require.Equal(t, []Change{{At: begin + 603e9, Kind: resources.CPU, From: 290, To: 300, AtCreation: true, Cause: NewPod}}, n.changes)
-	n.changes, s.NewPod = nil, 0
-	Run(r, s, wideBounds{n}, eventRecorder{n})
-	require.Empty(t, n.changes, "within the bounds a pod is left alone")
-}
-
-type wideBounds struct{ *recorder }
-
-func (p wideBounds) Advise(time.Time, resources.List) resources.Bounds {
-	least, most := resources.List{}.With(resources.CPU, 1), resources.List{}.With(resources.CPU, 1e6)
-	return resources.Bounds{Lower: least, Target: p.next, Upper: most}
-}
-
-func TestRun_KilledContainerRestartsMemory(t *testing.T) {
-	var uses []float64
-	for i := range 300 {
-		uses = append(uses, float64(100+i))
-	}
-	life := func(afresh bool) []Kill {
-		n := &recorder{}
-		s := DefaultSetup(resources.Memory)
-		s.MemoryFromStart, s.Limits[resources.Memory], s.Initial = afresh, Limit{Proportional, 1}, resources.NewList(1, 150)
-		Run(seconds(uses...), s, n, eventRecorder{n})
-		return n.kills
-	}
-	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 121e9, Use: 221, Limit: 150}, {At: begin + 201e9, Use: 301, Limit: 150}}, life(false))
-	// It is down for 70 s and reaches the same usage 51 s later.
-	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 172e9, Use: 151, Limit: 150}}, life(true))
-}
-
 func TestRun_ReportsContainerStarts(t *testing.T) {
 	starts := func(r *Recording, next resources.List, change func(*Setup)) []int64 {
 		n := &recorder{next: next}

@@ -68,44 +68,24 @@ func TestPod_SkipsPlannerOnlyIfUnchanged(t *testing.T) {
 
 func TestInitialLimit(t *testing.T) {
 	r := &Recording{Requests: resources.NewList(100, 1000), Limits: resources.NewList(300, 1500)}
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name    string
 		limit   Limit
-		k       resources.Kind
+		kind    resources.Kind
 		request resources.Amount
 		want    resources.Amount
 	}{
-		{Limit{}, resources.CPU, 200, 0},
-		{Limit{Proportional, 1}, resources.CPU, 200, 200},
-		{Limit{Proportional, 1.2}, resources.Memory, 2000, 2400},
-		{Limit{Policy: KeepRatio}, resources.CPU, 200, 600},
-		{Limit{Policy: KeepRatio}, resources.Memory, 2000, 3000},
+		{name: "no limit", kind: resources.CPU, request: 200},
+		{name: "limit equal to the request", limit: Limit{Proportional, 1}, kind: resources.CPU, request: 200, want: 200},
+		{name: "limit in proportion to the request", limit: Limit{Proportional, 1.2}, kind: resources.Memory, request: 2000, want: 2400},
+		{name: "recorded CPU ratio", limit: Limit{Policy: KeepRatio}, kind: resources.CPU, request: 200, want: 600},
+		{name: "recorded memory ratio", limit: Limit{Policy: KeepRatio}, kind: resources.Memory, request: 2000, want: 3000},
 	} {
-		require.Equal(t, c.want, initialLimit(r, c.limit, c.k, c.request), c.limit.String())
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, initialLimit(r, tc.limit, tc.kind, tc.request))
+		})
 	}
 	unknown := &Recording{Limits: resources.NewList(300, 0)}
 	require.Equal(t, resources.Amount(200), initialLimit(unknown, Limit{Policy: KeepRatio}, resources.CPU, 200), "equal without a recorded request")
 	require.Equal(t, resources.Amount(300), InitialRequests(unknown, DefaultSetup()).Value(resources.CPU), "the limit is the request then")
-}
-
-type flapping struct{ recorder }
-
-func (*flapping) Advise(now time.Time, _ resources.List) resources.Bounds {
-	size := resources.NewList(resources.Amount(100+200*(now.Minute()%2)), 0)
-	return resources.Bounds{Lower: size, Target: size, Upper: size}
-}
-
-func TestRun_PlannerKeepsState(t *testing.T) {
-	changes := func(window time.Duration) int {
-		r, f := &Recording{}, &flapping{}
-		for i := range int64(60) {
-			r.At = append(r.At, i*60e9)
-			r.Use[resources.CPU], r.Use[resources.Memory] = append(r.Use[resources.CPU], 50), append(r.Use[resources.Memory], 1)
-		}
-		s := DefaultSetup(resources.CPU)
-		s.Initial, s.Update.Planner.StabilizationWindow = resources.NewList(100, 1), window
-		Run(r, s, f, eventRecorder{&f.recorder})
-		return len(f.changes)
-	}
-	require.Equal(t, 60, changes(0))
-	require.Equal(t, 5, changes(10*time.Minute), "what was given is taken back after 10 minutes, and then after 20")
 }

@@ -39,20 +39,35 @@ func TestRecording_SampleDurations(t *testing.T) {
 func TestClassify(t *testing.T) {
 	daily := func(m int) float64 { return 500 + 400*math.Sin(float64(m)/1440*2*math.Pi) }
 	noise := func(m int) float64 { return float64(m * 7919 % 101) }
-	for _, c := range []struct {
-		want Class
-		of   *Recording
+	for _, tc := range []struct {
+		name      string
+		want      Class
+		recording *Recording
 	}{
-		{Growing, newRecording(10, flat(500), func(m int) float64 { return float64(100<<20) * (1 + float64(m)/14400) })},
-		{Idle, newRecording(2, noiseUpTo(10), flat(1e9))},
-		{Batch, newRecording(2, func(m int) float64 { return 1000 * float64(1-min(m%1000/100, 1)) }, flat(1e9))},
-		{Diurnal, newRecording(5, daily, flat(1e9))},
-		{Bursty, newRecording(2, func(m int) float64 { return 150 + 900*float64(1-min(m%250/5, 1)) }, flat(1e9))},
-		{Steady, newRecording(2, func(m int) float64 { return 500 + noise(m) }, flat(1e9))},
-		{Other, newRecording(2, func(m int) float64 { return 100 + 400*float64(m*7919%3) }, flat(math.NaN()))},
-		{Other, newRecording(2, flat(math.NaN()), flat(1e9))},
+		{
+			name: "growing memory", want: Growing,
+			recording: newRecording(10, flat(500), func(m int) float64 { return float64(100<<20) * (1 + float64(m)/14400) }),
+		},
+		{name: "idle CPU", want: Idle, recording: newRecording(2, noiseUpTo(10), flat(1e9))},
+		{
+			name: "batch runs", want: Batch,
+			recording: newRecording(2, func(m int) float64 { return 1000 * float64(1-min(m%1000/100, 1)) }, flat(1e9)),
+		},
+		{name: "daily pattern", want: Diurnal, recording: newRecording(5, daily, flat(1e9))},
+		{
+			name: "short bursts", want: Bursty,
+			recording: newRecording(2, func(m int) float64 { return 150 + 900*float64(1-min(m%250/5, 1)) }, flat(1e9)),
+		},
+		{name: "steady CPU", want: Steady, recording: newRecording(2, func(m int) float64 { return 500 + noise(m) }, flat(1e9))},
+		{
+			name: "irregular CPU without memory", want: Other,
+			recording: newRecording(2, func(m int) float64 { return 100 + 400*float64(m*7919%3) }, flat(math.NaN())),
+		},
+		{name: "memory only", want: Other, recording: newRecording(2, flat(math.NaN()), flat(1e9))},
 	} {
-		require.Equal(t, c.want, Classify(c.of))
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, Classify(tc.recording))
+		})
 	}
 	require.Len(t, Classes(), 7)
 }

@@ -9,13 +9,24 @@ import (
 )
 
 func TestFromFloat_Clamps(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		in   float64
 		want Amount
 	}{
-		{0, 0}, {0.999, 0}, {1.999, 1}, {-5, 0}, {math.NaN(), 0}, {math.Inf(1), Max}, {math.Inf(-1), 0}, {1e14, Max}, {1e300, Max},
+		{name: "zero", in: 0, want: 0},
+		{name: "below one", in: 0.999, want: 0},
+		{name: "fraction is cut", in: 1.999, want: 1},
+		{name: "negative", in: -5, want: 0},
+		{name: "not a number", in: math.NaN(), want: 0},
+		{name: "infinity", in: math.Inf(1), want: Max},
+		{name: "negative infinity", in: math.Inf(-1), want: 0},
+		{name: "maximum", in: 1e14, want: Max},
+		{name: "far above the maximum", in: 1e300, want: Max},
 	} {
-		require.Equal(t, c.want, FromFloat(c.in), "FromFloat(%v)", c.in)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, FromFloat(tc.in))
+		})
 	}
 }
 
@@ -28,23 +39,29 @@ func TestAmount_AddSaturates(t *testing.T) {
 }
 
 func TestAmount_Proportion(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name                  string
 		a, num, den, down, up Amount
 		ok                    bool
 	}{
-		{300, 166, 100, 498, 498, true},
-		{150, 363, 100, 544, 545, true},
-		{0, 5, 3, 0, 0, true},
-		{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, true},
-		{math.MaxInt64, 2, 1, math.MaxInt64, math.MaxInt64, false},
-		{math.MaxInt64, math.MaxInt64, 1, math.MaxInt64, math.MaxInt64, false},
+		{name: "exact quotient", a: 300, num: 166, den: 100, down: 498, up: 498, ok: true},
+		{name: "rounded quotient", a: 150, num: 363, den: 100, down: 544, up: 545, ok: true},
+		{name: "zero amount", num: 5, den: 3, ok: true},
+		{
+			name: "no overflow of the intermediate product", a: math.MaxInt64, num: math.MaxInt64, den: math.MaxInt64,
+			down: math.MaxInt64, up: math.MaxInt64, ok: true,
+		},
+		{name: "doubled maximum saturates", a: math.MaxInt64, num: 2, den: 1, down: math.MaxInt64, up: math.MaxInt64},
+		{name: "squared maximum saturates", a: math.MaxInt64, num: math.MaxInt64, den: 1, down: math.MaxInt64, up: math.MaxInt64},
 	} {
-		down, ok := c.a.Proportion(c.num, c.den)
-		require.Equal(t, c.down, down)
-		require.Equal(t, c.ok, ok)
-		up, ok := c.a.ProportionUp(c.num, c.den)
-		require.Equal(t, c.up, up)
-		require.Equal(t, c.ok, ok)
+		t.Run(tc.name, func(t *testing.T) {
+			down, ok := tc.a.Proportion(tc.num, tc.den)
+			require.Equal(t, tc.down, down)
+			require.Equal(t, tc.ok, ok)
+			up, ok := tc.a.ProportionUp(tc.num, tc.den)
+			require.Equal(t, tc.up, up)
+			require.Equal(t, tc.ok, ok)
+		})
 	}
 }
 

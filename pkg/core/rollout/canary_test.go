@@ -15,15 +15,21 @@ import (
 )
 
 func TestPod_Eligible(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		pod  Pod
 		want bool
 	}{
-		"running": {Pod{Running: true}, true}, "pending": {Pod{}, false}, "terminating": {Pod{Running: true, Terminating: true}, false},
-		"in a resize": {Pod{Running: true, Resizing: true}, false}, "deferred": {Pod{Running: true, Deferred: true}, false},
-		"infeasible": {Pod{Running: true, Infeasible: true}, true},
+		{name: "running", pod: Pod{Running: true}, want: true},
+		{name: "pending"},
+		{name: "terminating", pod: Pod{Running: true, Terminating: true}},
+		{name: "resize in progress", pod: Pod{Running: true, Resizing: true}},
+		{name: "deferred resize", pod: Pod{Running: true, Deferred: true}},
+		{name: "infeasible resize", pod: Pod{Running: true, Infeasible: true}, want: true},
 	} {
-		require.Equal(t, c.want, c.pod.Eligible(), name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, tc.pod.Eligible())
+		})
 	}
 }
 
@@ -209,30 +215,35 @@ func TestCanary_PeriodSpansAllRounds(t *testing.T) {
 }
 
 func TestCanary_PolicyChangeRestartsPeriod(t *testing.T) {
-	for name, edit := range map[string]func(*Workload, *Settings){
-		"another hash": func(_ *Workload, set *Settings) { set.Hash = "other" },
-		"another mode": func(w *Workload, set *Settings) { w.Mode, set.Hash = fleet.Canary, "other" },
+	for _, tc := range []struct {
+		name string
+		edit func(*Workload, *Settings)
+	}{
+		{name: "another hash", edit: func(_ *Workload, set *Settings) { set.Hash = "other" }},
+		{name: "another mode", edit: func(w *Workload, set *Settings) { w.Mode, set.Hash = fleet.Canary, "other" }},
 	} {
-		w, set, s := canary(t, 4, 25)
-		if set.CanaryPeriod = 3 * time.Hour; name == "another mode" {
-			w.Mode = fleet.Auto
-			s = Hold(State{}, w, set, noon).State
-		}
-		s = change(s, &w.Pods[0], noon)
-		for i := range 3 { // the record does not have the changes yet
-			w.Pods[i].ObservedSince = noon
-		}
-		edit(&w, &set)
-		edited := noon.Add(50 * time.Minute)
-		s = Hold(s, w, set, edited).State
-		for i := range w.Pods {
-			s = end(s, &w.Pods[i], Success, "", noon, edited)
-			w.Pods[i].Due = false
-		}
-		s = Hold(s, w, set, edited).State
-		require.Equal(t, Success, s.Rounds[0].Outcome, name)
-		require.Equal(t, PeriodNotOver, Hold(s, w, set, edited.Add(3*time.Hour-1)).Canary, name)
-		require.Equal(t, PhaseFullRollout, Hold(s, w, set, edited.Add(3*time.Hour)).State.Phase, name)
+		t.Run(tc.name, func(t *testing.T) {
+			w, set, s := canary(t, 4, 25)
+			if set.CanaryPeriod = 3 * time.Hour; tc.name == "another mode" {
+				w.Mode = fleet.Auto
+				s = Hold(State{}, w, set, noon).State
+			}
+			s = change(s, &w.Pods[0], noon)
+			for i := range 3 { // the record does not have the changes yet
+				w.Pods[i].ObservedSince = noon
+			}
+			tc.edit(&w, &set)
+			edited := noon.Add(50 * time.Minute)
+			s = Hold(s, w, set, edited).State
+			for i := range w.Pods {
+				s = end(s, &w.Pods[i], Success, "", noon, edited)
+				w.Pods[i].Due = false
+			}
+			s = Hold(s, w, set, edited).State
+			require.Equal(t, Success, s.Rounds[0].Outcome)
+			require.Equal(t, PeriodNotOver, Hold(s, w, set, edited.Add(3*time.Hour-1)).Canary)
+			require.Equal(t, PhaseFullRollout, Hold(s, w, set, edited.Add(3*time.Hour)).State.Phase)
+		})
 	}
 }
 

@@ -11,27 +11,43 @@ import (
 )
 
 func TestRollingOut(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name                       string
 		wanted, updated, available int
 		want                       bool
-	}{{3, 3, 3, false}, {3, 2, 3, true}, {3, 3, 2, true}, {0, 0, 0, false}, {3, 4, 4, false}} {
-		require.Equal(t, c.want, RollingOut(c.wanted, c.updated, c.available), c)
+	}{
+		{name: "complete", wanted: 3, updated: 3, available: 3},
+		{name: "outdated pod", wanted: 3, updated: 2, available: 3, want: true},
+		{name: "unavailable pod", wanted: 3, updated: 3, available: 2, want: true},
+		{name: "no replicas"},
+		{name: "surplus pod", wanted: 3, updated: 4, available: 4},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, RollingOut(tc.wanted, tc.updated, tc.available))
+		})
 	}
 }
 
 func TestNode_GrowthBlocked(t *testing.T) {
 	cpu, memory := [resources.Kinds]bool{true, false}, [resources.Kinds]bool{false, true}
 	none := [resources.Kinds]bool{}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name  string
 		node  Node
 		grows [resources.Kinds]bool
 		want  reason.Reason
 	}{
-		"well": {Node{Known: true}, memory, ""}, "unknown": {Node{}, cpu, reason.NodeUnknown}, "unknown, and nothing grows": {Node{}, none, ""},
-		"lacks memory": {Node{Known: true, MemoryPressure: true}, memory, reason.NodePressure}, "CPU is no memory": {Node{Known: true, MemoryPressure: true}, cpu, ""},
-		"lacks disk": {Node{Known: true, DiskOrPIDPressure: true}, cpu, reason.NodePressure}, "shrinks": {Node{Known: true, DiskOrPIDPressure: true}, none, ""},
+		{name: "healthy node", node: Node{Known: true}, grows: memory},
+		{name: "unknown node", grows: cpu, want: reason.NodeUnknown},
+		{name: "unknown node without growth", grows: none},
+		{name: "memory pressure", node: Node{Known: true, MemoryPressure: true}, grows: memory, want: reason.NodePressure},
+		{name: "memory pressure while CPU grows", node: Node{Known: true, MemoryPressure: true}, grows: cpu},
+		{name: "disk or PID pressure", node: Node{Known: true, DiskOrPIDPressure: true}, grows: cpu, want: reason.NodePressure},
+		{name: "disk or PID pressure without growth", node: Node{Known: true, DiskOrPIDPressure: true}, grows: none},
 	} {
-		require.Equal(t, c.want, c.node.growthBlocked(c.grows), name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, tc.node.growthBlocked(tc.grows))
+		})
 	}
 }
 
@@ -43,13 +59,34 @@ func TestClampMemoryLimit(t *testing.T) {
 		margin     int
 		limit, req resources.Amount
 	}{
-		"lifted":                       {sizes("app", 1, 512, 1, 1024), sizes("app", 1, 256, -1, 512), 600, 10, 660 * mi, 256 * mi},
-		"high enough":                  {sizes("app", 1, 512, 1, 1024), sizes("app", 1, 256, -1, 660), 600, 10, 660 * mi, 256 * mi},
-		"not above what it has":        {sizes("app", 1, 512, 1, 1024), sizes("app", 1, 256, -1, 512), 1000, 10, 1024 * mi, 256 * mi},
-		"at least a byte":              {sizes("app", 1, 512, 1, 1024), sizes("app", 1, 256, -1, 600), 600, 0, 600*mi + 1, 256 * mi},
-		"it rises":                     {sizes("app", 1, 512, 1, 1024), sizes("app", 1, 256, -1, 2048), 4000, 10, 2048 * mi, 256 * mi},
-		"it has none yet":              {sizes("app", 1, 512, 1, -1), sizes("app", 1, 256, -1, 512), 600, 10, 512 * mi, 256 * mi},
-		"a request equal to its limit": {sizes("app", 1, 1024, 1, 1024), sizes("app", 1, 512, -1, 512), 600, 10, 660 * mi, 660 * mi},
+		"lifted": {
+			has: sizes("app", 1, 512, 1, 1024), to: sizes("app", 1, 256, -1, 512),
+			used: 600, margin: 10, limit: 660 * mi, req: 256 * mi,
+		},
+		"high enough": {
+			has: sizes("app", 1, 512, 1, 1024), to: sizes("app", 1, 256, -1, 660),
+			used: 600, margin: 10, limit: 660 * mi, req: 256 * mi,
+		},
+		"not above what it has": {
+			has: sizes("app", 1, 512, 1, 1024), to: sizes("app", 1, 256, -1, 512),
+			used: 1000, margin: 10, limit: 1024 * mi, req: 256 * mi,
+		},
+		"at least a byte": {
+			has: sizes("app", 1, 512, 1, 1024), to: sizes("app", 1, 256, -1, 600),
+			used: 600, margin: 0, limit: 600*mi + 1, req: 256 * mi,
+		},
+		"it rises": {
+			has: sizes("app", 1, 512, 1, 1024), to: sizes("app", 1, 256, -1, 2048),
+			used: 4000, margin: 10, limit: 2048 * mi, req: 256 * mi,
+		},
+		"it has none yet": {
+			has: sizes("app", 1, 512, 1, -1), to: sizes("app", 1, 256, -1, 512),
+			used: 600, margin: 10, limit: 512 * mi, req: 256 * mi,
+		},
+		"a request equal to its limit": {
+			has: sizes("app", 1, 1024, 1, 1024), to: sizes("app", 1, 512, -1, 512),
+			used: 600, margin: 10, limit: 660 * mi, req: 660 * mi,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ClampMemoryLimit(c.has, policy.ContainerTarget{Requests: c.to.Requests, Limits: c.to.Limits}, c.used*mi, c.margin)

@@ -18,16 +18,51 @@ func past(text string) (s State) {
 }
 
 func TestReverts_CountsConsecutiveRounds(t *testing.T) {
-	for text, want := range map[string]int{"": 0, "S": 0, "R": 1, "RR": 2, "RRS": 0, "SRR": 2, "RFR": 2, "RRRF": 3, "RRE": 2, "RUPR": 2, "RSR": 1, "RR.": 2, "FEUP": 0} {
-		require.Equal(t, want, past(text).Reverts(), text)
+	for _, tc := range []struct {
+		name   string
+		rounds string
+		want   int
+	}{
+		{name: "no rounds"},
+		{name: "success", rounds: "S"},
+		{name: "revert", rounds: "R", want: 1},
+		{name: "two reverts", rounds: "RR", want: 2},
+		{name: "success after reverts", rounds: "RRS"},
+		{name: "reverts after a success", rounds: "SRR", want: 2},
+		{name: "failure between reverts", rounds: "RFR", want: 2},
+		{name: "failure after reverts", rounds: "RRRF", want: 3},
+		{name: "eviction after reverts", rounds: "RRE", want: 2},
+		{name: "unobserved and superseded between reverts", rounds: "RUPR", want: 2},
+		{name: "success between reverts", rounds: "RSR", want: 1},
+		{name: "open round after reverts", rounds: "RR.", want: 2},
+		{name: "no revert", rounds: "FEUP"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, past(tc.rounds).Reverts())
+		})
 	}
 }
 
 func TestDegraded_NeedsThreeRevertsInFiveRounds(t *testing.T) {
-	for text, want := range map[string]bool{
-		"": false, "RR": false, "RRR": true, "RRRSS": true, "RRRSSS": false, "SRSRSR": true, "RSSRSR": false, "RFRFR": true, "RRRFFF": false, "RRRSS.": true,
+	for _, tc := range []struct {
+		name   string
+		rounds string
+		want   bool
+	}{
+		{name: "no rounds"},
+		{name: "two reverts", rounds: "RR"},
+		{name: "three reverts", rounds: "RRR", want: true},
+		{name: "three reverts in five rounds", rounds: "RRRSS", want: true},
+		{name: "three reverts in six rounds", rounds: "RRRSSS"},
+		{name: "every second round", rounds: "SRSRSR", want: true},
+		{name: "two reverts in five rounds", rounds: "RSSRSR"},
+		{name: "failures between reverts", rounds: "RFRFR", want: true},
+		{name: "failures after reverts", rounds: "RRRFFF"},
+		{name: "open round after five rounds", rounds: "RRRSS.", want: true},
 	} {
-		require.Equal(t, want, degraded(past(text).Rounds), text)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, degraded(past(tc.rounds).Rounds))
+		})
 	}
 }
 

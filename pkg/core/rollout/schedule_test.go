@@ -118,10 +118,20 @@ func TestSchedule_NextOpeningIsEarliest(t *testing.T) {
 }
 
 func TestParseClock(t *testing.T) {
-	for text, want := range map[string]Clock{"00:00": 0, "06:05": 365, "23:59": 1439} {
-		got, err := ParseClock(text)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+	for _, tc := range []struct {
+		name string
+		text string
+		want Clock
+	}{
+		{name: "midnight", text: "00:00"},
+		{name: "leading zeros", text: "06:05", want: 365},
+		{name: "last minute", text: "23:59", want: 1439},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := ParseClock(tc.text)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, got)
+		})
 	}
 	for _, text := range []string{"", "24:00", "9:00", "09:60", "09:00:00", "-1:00", "0900"} {
 		_, err := ParseClock(text)

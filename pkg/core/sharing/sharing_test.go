@@ -49,52 +49,127 @@ func (n *Node) names(leaves []int) (names []string) {
 
 func TestShares_CPU(t *testing.T) {
 	three := []Pod{pod("a", 500, 1400), pod("b", 500, 1400), pod("c", 500, 1400)}
-	for name, c := range map[string]struct {
-		node     *Node
-		rule     Rule
-		shares   [][]float64 // millicores; nil: evicted
-		leaves   []string
-		headroom float64
-		over     bool
+	for _, tc := range []struct {
+		name      string
+		node      *Node
+		rule      Rule
+		shares    [][]float64 // millicores; nil: evicted
+		evictions []string
+		headroom  float64
+		over      bool
 	}{
-		"nobody":                    {node(1000), Rule{}, [][]float64{}, nil, 0, false},
-		"nobody, where others are":  {node(-1000), Rule{}, [][]float64{}, nil, 0, false},
-		"alone: all of its own":     {node(4000, pod("a", 500, 1500)), Rule{}, [][]float64{{1500}}, nil, 1000, false},
-		"the largest headroom":      {node(4000, pod("a", 500, 1500), pod("b", 200, 800)), Rule{}, [][]float64{{1125}, {575}}, nil, 1000, false},
-		"three that are equal":      {node(4000, three...), Rule{}, [][]float64{{800}, {800}, {800}}, nil, 900, false},
-		"the root of three":         {node(4000, pod("a", 0, 300), pod("b", 0, 400), pod("c", 10, 10)), Rule{Pooling: RootSumSquares}, [][]float64{{214.285714}, {285.714286}, {10}}, nil, 500, false},
-		"the root of one":           {node(4000, pod("a", 500, 1500)), Rule{Pooling: RootSumSquares}, [][]float64{{1500}}, nil, 1000, false},
-		"no headroom: the base":     {node(4000, pod("a", 500, 500)), Rule{}, [][]float64{{500}}, nil, 0, false},
-		"a peak below the base":     {node(4000, pod("a", 500, 400), pod("b", 500, 1500)), Rule{}, [][]float64{{500}, {1500}}, nil, 1000, false},
-		"containers of one pod":     {node(3000, pod("a", 500, 1500, withContainer("d", 250, 750))), Rule{}, [][]float64{{1166.666667, 583.333333}}, nil, 1000, false},
-		"an exact fit":              {node(2000, pod("a", 500, 1500), pod("b", 500, 1000)), Rule{}, [][]float64{{1166.666667}, {833.333333}}, nil, 1000, false},
-		"a low rank first":          {node(2000, pod("a", 900, 1100, ranked(Medium)), pod("b", 900, 1000), pod("c", 900, 1900, ranked(High))), Rule{}, [][]float64{nil, nil, {1900}}, []string{"b", "a"}, 1000, false},
-		"then the larger headroom":  {node(2000, pod("a", 800, 1100), pod("b", 800, 1600), pod("c", 800, 1000)), Rule{}, [][]float64{{980}, nil, {920}}, []string{"b"}, 300, false},
-		"then the name":             {node(2000, pod("b", 800, 1000), pod("a", 800, 1000), pod("c", 800, 1000)), Rule{}, [][]float64{{900}, nil, {900}}, []string{"a"}, 200, false},
-		"the larger container only": {node(2000, pod("a", 400, 500, withContainer("d", 400, 500)), pod("b", 800, 950), pod("c", 800, 1000)), Rule{}, [][]float64{{442.857143, 442.857143}, {864.285714}, nil}, []string{"c"}, 150, false},
-		"protected ones stay":       {node(1500, pod("a", 800, 1400, ranked(Never)), pod("b", 700, 900, ranked(High))), Rule{}, [][]float64{{1400}, nil}, []string{"b"}, 600, false},
-		"daemons stay":              {node(1500, pod("a", 800, 1400, daemon), pod("b", 700, 900)), Rule{}, [][]float64{{1400}, nil}, []string{"b"}, 600, false},
-		"headroom is what is left":  {node(1000, pod("a", 400, 1400, ranked(Never)), pod("b", 200, 700, daemon)), Rule{}, [][]float64{{666.666667}, {333.333333}}, nil, 400, false},
-		"bases alone are too much":  {node(1000, pod("a", 800, 1600, ranked(Never)), pod("b", 700, 900, ranked(Never))), Rule{}, [][]float64{{800}, {700}}, nil, 0, true},
-		"nothing is left at all":    {node(-500, pod("a", 100, 200, daemon)), Rule{}, [][]float64{{100}}, nil, 0, true},
-		"an init container":         {node(2000, pod("a", 500, 1000, starting(1800)), pod("b", 300, 500, ranked(High))), Rule{}, [][]float64{nil, {500}}, []string{"a"}, 200, false},
-		"everybody leaves":          {node(100, pod("a", 500, 1000)), Rule{}, [][]float64{nil}, []string{"a"}, 0, false},
-		"but not where all stay":    {node(1000, pod("a", 400, 1400), pod("b", 200, 700)), Rule{NeverEvict: true}, [][]float64{{666.666667}, {333.333333}}, nil, 400, false},
-		"by use: no headroom asked": {node(1000, pod("a", 400, 1400), pod("b", 200, 700)), Rule{EvictAbove: 0.85}, [][]float64{{666.666667}, {333.333333}}, nil, 400, false},
-		"by use: bases must fit":    {node(1000, pod("a", 800, 1000), pod("b", 700, 800, ranked(High))), Rule{EvictAbove: 0.85}, [][]float64{nil, {800}}, []string{"a"}, 100, false},
+		{name: "no pods", node: node(1000), shares: [][]float64{}},
+		{name: "no pods on an overcommitted node", node: node(-1000), shares: [][]float64{}},
+		{name: "single pod gets its peak", node: node(4000, pod("a", 500, 1500)), shares: [][]float64{{1500}}, headroom: 1000},
+		{
+			name:   "largest headroom",
+			node:   node(4000, pod("a", 500, 1500), pod("b", 200, 800)),
+			shares: [][]float64{{1125}, {575}}, headroom: 1000,
+		},
+		{name: "three equal pods", node: node(4000, three...), shares: [][]float64{{800}, {800}, {800}}, headroom: 900},
+		{
+			name: "root of three headrooms",
+			node: node(4000, pod("a", 0, 300), pod("b", 0, 400), pod("c", 10, 10)), rule: Rule{Pooling: RootSumSquares},
+			shares: [][]float64{{214.285714}, {285.714286}, {10}}, headroom: 500,
+		},
+		{
+			name: "root of one headroom",
+			node: node(4000, pod("a", 500, 1500)), rule: Rule{Pooling: RootSumSquares},
+			shares: [][]float64{{1500}}, headroom: 1000,
+		},
+		{name: "no headroom", node: node(4000, pod("a", 500, 500)), shares: [][]float64{{500}}},
+		{
+			name:   "peak below the base",
+			node:   node(4000, pod("a", 500, 400), pod("b", 500, 1500)),
+			shares: [][]float64{{500}, {1500}}, headroom: 1000,
+		},
+		{
+			name:   "two containers of one pod",
+			node:   node(3000, pod("a", 500, 1500, withContainer("d", 250, 750))),
+			shares: [][]float64{{1166.666667, 583.333333}}, headroom: 1000,
+		},
+		{
+			name:   "exact fit",
+			node:   node(2000, pod("a", 500, 1500), pod("b", 500, 1000)),
+			shares: [][]float64{{1166.666667}, {833.333333}}, headroom: 1000,
+		},
+		{
+			name:   "lowest rank is evicted first",
+			node:   node(2000, pod("a", 900, 1100, ranked(Medium)), pod("b", 900, 1000), pod("c", 900, 1900, ranked(High))),
+			shares: [][]float64{nil, nil, {1900}}, evictions: []string{"b", "a"}, headroom: 1000,
+		},
+		{
+			name:   "largest headroom is evicted next",
+			node:   node(2000, pod("a", 800, 1100), pod("b", 800, 1600), pod("c", 800, 1000)),
+			shares: [][]float64{{980}, nil, {920}}, evictions: []string{"b"}, headroom: 300,
+		},
+		{
+			name:   "first name is evicted next",
+			node:   node(2000, pod("b", 800, 1000), pod("a", 800, 1000), pod("c", 800, 1000)),
+			shares: [][]float64{{900}, nil, {900}}, evictions: []string{"a"}, headroom: 200,
+		},
+		{
+			name:   "only the largest container headroom counts",
+			node:   node(2000, pod("a", 400, 500, withContainer("d", 400, 500)), pod("b", 800, 950), pod("c", 800, 1000)),
+			shares: [][]float64{{442.857143, 442.857143}, {864.285714}, nil}, evictions: []string{"c"}, headroom: 150,
+		},
+		{
+			name:   "protected pod stays",
+			node:   node(1500, pod("a", 800, 1400, ranked(Never)), pod("b", 700, 900, ranked(High))),
+			shares: [][]float64{{1400}, nil}, evictions: []string{"b"}, headroom: 600,
+		},
+		{
+			name:   "daemon stays",
+			node:   node(1500, pod("a", 800, 1400, daemon), pod("b", 700, 900)),
+			shares: [][]float64{{1400}, nil}, evictions: []string{"b"}, headroom: 600,
+		},
+		{
+			name:   "headroom is cut",
+			node:   node(1000, pod("a", 400, 1400, ranked(Never)), pod("b", 200, 700, daemon)),
+			shares: [][]float64{{666.666667}, {333.333333}}, headroom: 400,
+		},
+		{
+			name:   "bases exceed the node",
+			node:   node(1000, pod("a", 800, 1600, ranked(Never)), pod("b", 700, 900, ranked(Never))),
+			shares: [][]float64{{800}, {700}}, over: true,
+		},
+		{name: "nothing available", node: node(-500, pod("a", 100, 200, daemon)), shares: [][]float64{{100}}, over: true},
+		{
+			name:   "init container exceeds the node",
+			node:   node(2000, pod("a", 500, 1000, starting(1800)), pod("b", 300, 500, ranked(High))),
+			shares: [][]float64{nil, {500}}, evictions: []string{"a"}, headroom: 200,
+		},
+		{name: "every pod is evicted", node: node(100, pod("a", 500, 1000)), shares: [][]float64{nil}, evictions: []string{"a"}},
+		{
+			name: "evictions disabled",
+			node: node(1000, pod("a", 400, 1400), pod("b", 200, 700)), rule: Rule{NeverEvict: true},
+			shares: [][]float64{{666.666667}, {333.333333}}, headroom: 400,
+		},
+		{
+			name: "eviction by usage ignores headroom",
+			node: node(1000, pod("a", 400, 1400), pod("b", 200, 700)), rule: Rule{EvictAbove: 0.85},
+			shares: [][]float64{{666.666667}, {333.333333}}, headroom: 400,
+		},
+		{
+			name: "eviction by usage if bases do not fit",
+			node: node(1000, pod("a", 800, 1000), pod("b", 700, 800, ranked(High))), rule: Rule{EvictAbove: 0.85},
+			shares: [][]float64{nil, {800}}, evictions: []string{"a"}, headroom: 100,
+		},
 	} {
-		got := Shares(c.node, c.rule)
-		require.Equal(t, c.leaves, c.node.names(got.Evictions), name)
-		require.Len(t, got.Shares, len(c.shares), name)
-		for i, want := range c.shares {
-			require.Equal(t, want == nil, got.Shares[i] == nil, name)
-			for k := range want {
-				require.InDelta(t, want[k], got.Shares[i][k][resources.CPU], 1e-6, "%s: %s", name, c.node.Pods[i].Name)
-				require.Zero(t, got.Shares[i][k][resources.Memory], "%s: memory is not shared", name)
+		t.Run(tc.name, func(t *testing.T) {
+			got := Shares(tc.node, tc.rule)
+			require.Equal(t, tc.evictions, tc.node.names(got.Evictions))
+			require.Len(t, got.Shares, len(tc.shares))
+			for i, want := range tc.shares {
+				require.Equal(t, want == nil, got.Shares[i] == nil)
+				for k := range want {
+					require.InDelta(t, want[k], got.Shares[i][k][resources.CPU], 1e-6, tc.node.Pods[i].Name)
+					require.Zero(t, got.Shares[i][k][resources.Memory], "memory is not shared")
+				}
 			}
-		}
-		require.InDelta(t, c.headroom, got.Headroom[resources.CPU], 1e-6, name)
-		require.Equal(t, [resources.Kinds]bool{resources.CPU: c.over}, got.Overcommitted, name)
+			require.InDelta(t, tc.headroom, got.Headroom[resources.CPU], 1e-6)
+			require.Equal(t, [resources.Kinds]bool{resources.CPU: tc.over}, got.Overcommitted)
+		})
 	}
 }
 

@@ -77,17 +77,25 @@ func TestDailyPeaks_MergePauses(t *testing.T) {
 		}
 		return p
 	}
-	for _, c := range []struct{ a, b, whole *DailyPeaks }{
-		{life(0, 5), life(9, 12), life(0, 5, 9, 12)},
-		{life(9, 12), life(0, 5), life(0, 5, 9, 12)},
-		{life(0, 10), life(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), life(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)},
-		{life(), life(0, 5), life(0, 5)},
-		{life(0), life(600), life(0, 600)},
-		{life(600), life(0), life(0, 600)},
+	for _, tc := range []struct {
+		name        string
+		a, b, whole *DailyPeaks
+	}{
+		{name: "later part into earlier part", a: life(0, 5), b: life(9, 12), whole: life(0, 5, 9, 12)},
+		{name: "earlier part into later part", a: life(9, 12), b: life(0, 5), whole: life(0, 5, 9, 12)},
+		{
+			name: "dense history into sparse history",
+			a:    life(0, 10), b: life(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), whole: life(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
+		},
+		{name: "history into empty history", a: life(), b: life(0, 5), whole: life(0, 5)},
+		{name: "long pause before the merged part", a: life(0), b: life(600), whole: life(0, 600)},
+		{name: "long pause after the merged part", a: life(600), b: life(0), whole: life(0, 600)},
 	} {
-		c.a.merge(c.b)
-		require.Equal(t, c.whole.Age(int64(c.whole.last)*minute), c.a.Age(int64(c.a.last)*minute))
-		require.Equal(t, c.whole.peakBeforePause, c.a.peakBeforePause)
+		t.Run(tc.name, func(t *testing.T) {
+			tc.a.merge(tc.b)
+			require.Equal(t, tc.whole.Age(int64(tc.whole.last)*minute), tc.a.Age(int64(tc.a.last)*minute))
+			require.Equal(t, tc.whole.peakBeforePause, tc.a.peakBeforePause)
+		})
 	}
 }
 

@@ -11,41 +11,47 @@ import (
 )
 
 func TestDemand_FromUsageUnderLimit(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		use  Usage
 		want float64
 	}{
-		"no limit": {Usage{Amount: 300}, 300},
-		"no limit that is known, but throttled, as by that of the pod": {Usage{Amount: 300, Throttled: 0.5}, 300},
-		"below the limit":                       {Usage{Amount: 300, Limit: 1000}, 300},
-		"at the limit":                          {Usage{Amount: 980, Limit: 1000}, 2000},
-		"at the limit, and throttled":           {Usage{Amount: 980, Limit: 1000, Request: 100, Throttled: 0.1}, 2000},
-		"throttled for a twentieth of the time": {Usage{Amount: 280, Limit: 1000, Throttled: 0.05}, 2000},
-		"throttled for less":                    {Usage{Amount: 280, Limit: 1000, Throttled: 0.049}, 280},
-		"throttled all the time":                {Usage{Amount: 900, Limit: 1000, Throttled: 1}, 2000},
-		"with a request below the limit":        {Usage{Amount: 280, Limit: 1000, Request: 200, Throttled: 0.1}, 400},
-		"with a request far below use":          {Usage{Amount: 280, Limit: 1000, Request: 100, Throttled: 0.1}, 280},
-		"with a request above the limit":        {Usage{Amount: 280, Limit: 1000, Request: 3000, Throttled: 0.1}, 2000},
-		"under a limit that stands still":       {Usage{Amount: 280, Limit: 1000, Request: 200, FixedLimit: true, Throttled: 0.9}, 280},
-		"at a limit that stands still":          {Usage{Amount: 1000, Limit: 1000, Request: 200, FixedLimit: true, Throttled: 0.9}, 2000},
-		"use is not enough for a twentieth":     {Usage{Amount: 49, Limit: 1000, Throttled: 0.9}, 49},
-		"a million":                             {Usage{Amount: 250, Limit: 1000, Throttled: 1e6}, 2000},
-		"no number":                             {Usage{Amount: 250, Limit: 1000, Throttled: math.NaN()}, 250},
-		"negative":                              {Usage{Amount: 250, Limit: 1000, Throttled: -1}, 250},
-		"no use":                                {Usage{Limit: 1000, Throttled: 0.5}, 0},
+		{name: "no limit", use: Usage{Amount: 300}, want: 300},
+		{name: "throttled by an unknown limit", use: Usage{Amount: 300, Throttled: 0.5}, want: 300},
+		{name: "below the limit", use: Usage{Amount: 300, Limit: 1000}, want: 300},
+		{name: "at the limit", use: Usage{Amount: 980, Limit: 1000}, want: 2000},
+		{name: "throttled at the limit", use: Usage{Amount: 980, Limit: 1000, Request: 100, Throttled: 0.1}, want: 2000},
+		{name: "throttled for a twentieth of the time", use: Usage{Amount: 280, Limit: 1000, Throttled: 0.05}, want: 2000},
+		{name: "throttled for less than a twentieth", use: Usage{Amount: 280, Limit: 1000, Throttled: 0.049}, want: 280},
+		{name: "throttled all the time", use: Usage{Amount: 900, Limit: 1000, Throttled: 1}, want: 2000},
+		{name: "throttled with a request below the limit", use: Usage{Amount: 280, Limit: 1000, Request: 200, Throttled: 0.1}, want: 400},
+		{name: "throttled with a request far below usage", use: Usage{Amount: 280, Limit: 1000, Request: 100, Throttled: 0.1}, want: 280},
+		{name: "throttled with a request above the limit", use: Usage{Amount: 280, Limit: 1000, Request: 3000, Throttled: 0.1}, want: 2000},
+		{
+			name: "throttled under a fixed limit",
+			use:  Usage{Amount: 280, Limit: 1000, Request: 200, FixedLimit: true, Throttled: 0.9},
+			want: 280,
+		},
+		{name: "at a fixed limit", use: Usage{Amount: 1000, Limit: 1000, Request: 200, FixedLimit: true, Throttled: 0.9}, want: 2000},
+		{name: "usage below a twentieth of the limit", use: Usage{Amount: 49, Limit: 1000, Throttled: 0.9}, want: 49},
+		{name: "throttled share of a million", use: Usage{Amount: 250, Limit: 1000, Throttled: 1e6}, want: 2000},
+		{name: "throttled share is not a number", use: Usage{Amount: 250, Limit: 1000, Throttled: math.NaN()}, want: 250},
+		{name: "negative throttled share", use: Usage{Amount: 250, Limit: 1000, Throttled: -1}, want: 250},
+		{name: "no usage", use: Usage{Limit: 1000, Throttled: 0.5}},
 	} {
-		got, _ := New(Needs{Load: ofCPU(calm().Throttling())}).demand(start.UnixNano(), c.use)
-		require.InDelta(t, c.want, got, 1e-9, name)
-		require.LessOrEqual(t, got, max(2*float64(c.use.Limit), float64(c.use.Amount)), "never more than twice the limit")
+		t.Run(tc.name, func(t *testing.T) {
+			got, _ := New(Needs{Load: ofCPU(calm().Throttling())}).demand(start.UnixNano(), tc.use)
+			require.InDelta(t, tc.want, got, 1e-9)
 
-		plain := c.use
-		plain.Throttled = 0
-		for _, needs := range []Needs{{}, {Load: ofCPU(calm())}} {
-			want, _ := New(needs).demand(start.UnixNano(), plain)
-			got, throttled := New(needs).demand(start.UnixNano(), c.use)
-			require.Equal(t, want, got, "%s: who does not ask does not count it", name)
-			require.Zero(t, throttled)
-		}
+			plain := tc.use
+			plain.Throttled = 0
+			for _, needs := range []Needs{{}, {Load: ofCPU(calm())}} {
+				want, _ := New(needs).demand(start.UnixNano(), plain)
+				got, throttled := New(needs).demand(start.UnixNano(), tc.use)
+				require.Equal(t, want, got, "throttling counts only if needed")
+				require.Zero(t, throttled)
+			}
+		})
 	}
 }
 

@@ -82,9 +82,21 @@ func TestGrowth_UsesWholeDays(t *testing.T) {
 }
 
 func TestBytes_IsHumanReadable(t *testing.T) {
-	for want, bytes := range map[string]float64{
-		"1 GiB": 1 << 30, "1000 MiB": 1000 << 20, "1.5 GiB": 1.501 * (1 << 30), "120 MiB": 123.4 * (1 << 20), "7 bytes": 7, "1 KiB": 1024, "9100 GiB": 9123 * (1 << 30),
+	for _, tc := range []struct {
+		name  string
+		want  string
+		bytes float64
+	}{
+		{name: "one unit", want: "1 GiB", bytes: 1 << 30},
+		{name: "below the next unit", want: "1000 MiB", bytes: 1000 << 20},
+		{name: "fraction", want: "1.5 GiB", bytes: 1.501 * (1 << 30)},
+		{name: "rounded to two digits", want: "120 MiB", bytes: 123.4 * (1 << 20)},
+		{name: "below one KiB", want: "7 bytes", bytes: 7},
+		{name: "KiB", want: "1 KiB", bytes: 1024},
+		{name: "above the largest unit", want: "9100 GiB", bytes: 9123 * (1 << 30)},
 	} {
-		require.Equal(t, want, Bytes(bytes, 2))
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, Bytes(tc.bytes, 2))
+		})
 	}
 }

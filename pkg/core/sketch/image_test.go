@@ -105,18 +105,23 @@ func TestRead_TruncatedImage(t *testing.T) {
 
 // An edited checkpoint may have an old last usage, but hours in the future.
 func TestRead_RejectsFutureHours(t *testing.T) {
-	for name, change := range map[string]func(*Hours){
-		"hour":   func(h *Hours) { h.running += 50 * 365 * 24 },
-		"minute": func(h *Hours) { h.minute += 50 * 365 * 24 * 60 },
-		"none":   func(*Hours) {},
+	for _, tc := range []struct {
+		name   string
+		change func(*Hours)
+	}{
+		{name: "hour", change: func(h *Hours) { h.running += 50 * 365 * 24 }},
+		{name: "minute", change: func(h *Hours) { h.minute += 50 * 365 * 24 * 60 }},
+		{name: "none", change: func(*Hours) {}},
 	} {
-		for k := range resources.Kind(resources.Kinds) {
-			tr := New(allParts())
-			tr.Observe(start, k, 300, 0)
-			change(tr.Hours[k])
-			_, err := Read(allParts(), tr.Image(), start, time.Hour)
-			require.Equal(t, name != "none", errors.Is(err, ErrFuture), name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			for k := range resources.Kind(resources.Kinds) {
+				tr := New(allParts())
+				tr.Observe(start, k, 300, 0)
+				tc.change(tr.Hours[k])
+				_, err := Read(allParts(), tr.Image(), start, time.Hour)
+				require.Equal(t, tc.name != "none", errors.Is(err, ErrFuture))
+			}
+		})
 	}
 }
 
@@ -201,44 +206,52 @@ func TestAdapt_KeepsCommonParts(t *testing.T) {
 
 // Two loads or the CPU hours add half a KiB, pressure adds a second set of hours.
 func TestSketch_SizeIsBounded(t *testing.T) {
-	for name, c := range map[string]struct {
-		tracked      *TrackedShape
-		shared, wait bool
-		use          int // the highest usage
-		most         uintptr
+	for _, tc := range []struct {
+		name             string
+		tracked          *TrackedShape
+		shared, pressure bool
+		use              int // the highest usage
+		most             uintptr
 	}{
-		"calm, flat": {nil, false, false, 1000, 1024 + 24}, "calm, wide": {nil, false, false, 1_000_000, 1024 + 24},
-		"mixed, flat": {trackedShape(), false, false, 1000, 1536}, "mixed, wide": {trackedShape(), false, false, 1_000_000, 1536},
-		"shared": {nil, true, false, 1_000_000, 1536}, "shared, work waits": {nil, true, true, 1_000_000, 2048},
+		{name: "calm with flat usage", use: 1000, most: 1024 + 24},
+		{name: "calm with wide usage", use: 1_000_000, most: 1024 + 24},
+		{name: "mixed with flat usage", tracked: trackedShape(), use: 1000, most: 1536},
+		{name: "mixed with wide usage", tracked: trackedShape(), use: 1_000_000, most: 1536},
+		{name: "shared", shared: true, use: 1_000_000, most: 1536},
+		{name: "shared with pressure", shared: true, pressure: true, use: 1_000_000, most: 2048},
 	} {
-		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Start: time.Minute, Load: ofCPU(calm().Throttling()), Tracked: c.tracked,
-			Hours: [resources.Kinds]bool{c.shared, false}, Pressure: c.shared})
-		tr.SetLimitRatio(NoLimitRatio)
-		tr.SetDeclared(1 << 40)
-		for i := range 40000 {
-			now := start.Add(time.Duration(i) * time.Minute)
-			cpu := resources.Amount(math.Exp(float64(i*7919%10007) / 10007 * math.Log(float64(c.use))))
-			tr.Observe(now, resources.CPU, cpu, 2*resources.Amount(c.use))
-			if c.wait {
-				tr.ObservePressure(now, cpu, 0.1)
+		t.Run(tc.name, func(t *testing.T) {
+			tr := New(Needs{
+				Peaks: true, LimitRatio: true, Declared: time.Hour, Start: time.Minute, Load: ofCPU(calm().Throttling()),
+				Tracked: tc.tracked, Hours: [resources.Kinds]bool{tc.shared, false}, Pressure: tc.shared,
+			})
+			tr.SetLimitRatio(NoLimitRatio)
+			tr.SetDeclared(1 << 40)
+			for i := range 40000 {
+				now := start.Add(time.Duration(i) * time.Minute)
+				cpu := resources.Amount(math.Exp(float64(i*7919%10007) / 10007 * math.Log(float64(tc.use))))
+				tr.Observe(now, resources.CPU, cpu, 2*resources.Amount(tc.use))
+				if tc.pressure {
+					tr.ObservePressure(now, cpu, 0.1)
+				}
+				tr.Observe(now, resources.Memory, resources.Amount(i*104729%1000003)<<14, 0)
 			}
-			tr.Observe(now, resources.Memory, resources.Amount(i*104729%1000003)<<14, 0)
-		}
-		const weight = unsafe.Sizeof([2]float32{})
-		size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + maxLoadWeights*weight
-		require.LessOrEqual(t, cap(tr.Load[0].uses.weights), maxLoadWeights)
-		if c.tracked != nil {
-			size += unsafe.Sizeof(*tr.Tracked) + maxTrackedWeights*weight
-			require.LessOrEqual(t, cap(tr.Tracked.uses.weights), maxTrackedWeights)
-		}
-		for _, h := range []*Hours{tr.Hours[resources.CPU], tr.Hours[resources.Memory], tr.PressureHours} {
-			if h != nil {
-				size += unsafe.Sizeof(*h)
+			const weight = unsafe.Sizeof([2]float32{})
+			size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + maxLoadWeights*weight
+			require.LessOrEqual(t, cap(tr.Load[0].uses.weights), maxLoadWeights)
+			if tc.tracked != nil {
+				size += unsafe.Sizeof(*tr.Tracked) + maxTrackedWeights*weight
+				require.LessOrEqual(t, cap(tr.Tracked.uses.weights), maxTrackedWeights)
 			}
-		}
-		require.LessOrEqual(t, size, c.most, name)
-		require.LessOrEqual(t, len(tr.Image()), int(c.most), name)
-		t.Logf("%s: %d bytes in memory, %d in a checkpoint", name, size, len(tr.Image()))
+			for _, h := range []*Hours{tr.Hours[resources.CPU], tr.Hours[resources.Memory], tr.PressureHours} {
+				if h != nil {
+					size += unsafe.Sizeof(*h)
+				}
+			}
+			require.LessOrEqual(t, size, tc.most)
+			require.LessOrEqual(t, len(tr.Image()), int(tc.most))
+			t.Logf("%d bytes in memory, %d in a checkpoint", size, len(tr.Image()))
+		})
 	}
 }
 

@@ -11,40 +11,53 @@ import (
 
 func TestLimitRatioOf(t *testing.T) {
 	const mib = 1 << 20
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name           string
 		request, limit resources.Amount
 		want           LimitRatio
 		ratio          float64 // 0 = none
 	}{
-		{100 * mib, 100 * mib, 100, 1},
-		{100 * mib, 120 * mib, 120, 1.2},
-		{104857601, 125829119, 120, 1.2}, // as after changes of both, rounded down to a byte
-		{1000, 1004, 100, 1},
-		{1000, 1006, 101, 1.01},
-		{0, 50 * mib, 100, 1}, // the request defaults to the limit
-		{100 * mib, 0, NoLimitRatio, 0},
-		{0, 0, NoLimitRatio, 0},
-		{100, 50, 100, 1}, // rejected by the API server
-		{1, math.MaxInt64, NoLimitRatio - 1, 655.34},
+		{name: "equal request and limit", request: 100 * mib, limit: 100 * mib, want: 100, ratio: 1},
+		{name: "limit a fifth above the request", request: 100 * mib, limit: 120 * mib, want: 120, ratio: 1.2},
+		{name: "limit a fifth above the request rounded to bytes", request: 104857601, limit: 125829119, want: 120, ratio: 1.2},
+		{name: "ratio rounded down", request: 1000, limit: 1004, want: 100, ratio: 1},
+		{name: "ratio rounded up", request: 1000, limit: 1006, want: 101, ratio: 1.01},
+		{name: "request defaults to the limit", limit: 50 * mib, want: 100, ratio: 1},
+		{name: "no limit", request: 100 * mib, want: NoLimitRatio},
+		{name: "no request and no limit", want: NoLimitRatio},
+		{name: "limit below the request", request: 100, limit: 50, want: 100, ratio: 1},
+		{name: "largest ratio", request: 1, limit: math.MaxInt64, want: NoLimitRatio - 1, ratio: 655.34},
 	} {
-		got := LimitRatioOf(c.request, c.limit)
-		require.Equal(t, c.want, got, "%d, %d", c.request, c.limit)
-		ratio, some := got.Ratio()
-		require.Equal(t, c.ratio != 0, some)
-		if some {
-			require.InDelta(t, c.ratio, ratio, 1e-9)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			got := LimitRatioOf(tc.request, tc.limit)
+			require.Equal(t, tc.want, got)
+			ratio, some := got.Ratio()
+			require.Equal(t, tc.ratio != 0, some)
+			if some {
+				require.InDelta(t, tc.ratio, ratio, 1e-9)
+			}
+		})
 	}
 	_, some := UnknownRatio.Ratio()
 	require.False(t, some)
 }
 
 func TestLimitRatio_Tighter(t *testing.T) {
-	for _, c := range []struct{ a, b, want LimitRatio }{
-		{UnknownRatio, UnknownRatio, UnknownRatio}, {UnknownRatio, 120, 120}, {UnknownRatio, NoLimitRatio, NoLimitRatio}, {100, 120, 100}, {120, NoLimitRatio, 120}, {NoLimitRatio, NoLimitRatio, NoLimitRatio},
+	for _, tc := range []struct {
+		name       string
+		a, b, want LimitRatio
+	}{
+		{name: "both unknown", a: UnknownRatio, b: UnknownRatio, want: UnknownRatio},
+		{name: "one unknown", a: UnknownRatio, b: 120, want: 120},
+		{name: "unknown and no limit", a: UnknownRatio, b: NoLimitRatio, want: NoLimitRatio},
+		{name: "two ratios", a: 100, b: 120, want: 100},
+		{name: "ratio and no limit", a: 120, b: NoLimitRatio, want: 120},
+		{name: "no limits", a: NoLimitRatio, b: NoLimitRatio, want: NoLimitRatio},
 	} {
-		require.Equal(t, c.want, c.a.Tighter(c.b))
-		require.Equal(t, c.want, c.b.Tighter(c.a))
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, tc.a.Tighter(tc.b))
+			require.Equal(t, tc.want, tc.b.Tighter(tc.a))
+		})
 	}
 }
 

@@ -27,15 +27,22 @@ func simulateKills(tr *Sketch, has, needs float64, apart time.Duration) (kills i
 const mib = 1 << 20
 
 func TestOOMKill_RapidKillsEscalateFaster(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name             string
 		has, needs, most float64
 		kills            int
 	}{
-		{32, 45, 53, 1}, {32, 400, 880, 5}, {100, 400, 880, 4}, {1000, 3000, 4000, 3}, {400, 440, 530, 1},
+		{name: "32 to 45 MiB", has: 32, needs: 45, most: 53, kills: 1},
+		{name: "32 to 400 MiB", has: 32, needs: 400, most: 880, kills: 5},
+		{name: "100 to 400 MiB", has: 100, needs: 400, most: 880, kills: 4},
+		{name: "1000 to 3000 MiB", has: 1000, needs: 3000, most: 4000, kills: 3},
+		{name: "400 to 440 MiB", has: 400, needs: 440, most: 530, kills: 1},
 	} {
-		kills, last := simulateKills(New(Needs{Peaks: true}), c.has*mib, c.needs*mib, 2*time.Minute)
-		require.LessOrEqual(t, kills, c.kills, "%v to %v MiB: has %v", c.has, c.needs, last/mib)
-		require.LessOrEqual(t, last, c.most*mib, "%v to %v MiB", c.has, c.needs)
+		t.Run(tc.name, func(t *testing.T) {
+			kills, last := simulateKills(New(Needs{Peaks: true}), tc.has*mib, tc.needs*mib, 2*time.Minute)
+			require.LessOrEqual(t, kills, tc.kills, "ended at %v MiB", last/mib)
+			require.LessOrEqual(t, last, tc.most*mib)
+		})
 	}
 	slow, _ := simulateKills(New(Needs{Peaks: true}), 32*mib, 400*mib, 7*time.Hour)
 	require.Greater(t, slow, 6, "kills in different windows do not add up")
@@ -70,15 +77,15 @@ func TestKills_KeepLatest(t *testing.T) {
 
 func TestKills_SmallKillsDoNotHideLargeOne(t *testing.T) {
 	var k Kills
-	k.add(kill{at(0), 800, 900})
+	k.add(kill{at: at(0), request: 800, reached: 900})
 	for i := range 20 {
-		k.add(kill{at(time.Duration(i+1) * time.Hour), 100, resources.Amount(100 + i%2)})
+		k.add(kill{at: at(time.Duration(i+1) * time.Hour), request: 100, reached: resources.Amount(100 + i%2)})
 	}
 	largest, _ := k.LargestRequest(at(20*time.Hour), 24*time.Hour)
 	require.Equal(t, resources.Amount(800), largest)
 	require.Equal(t, resources.Amount(900), k.ReachedMemory(at(20*time.Hour), 24*time.Hour))
 	require.Equal(t, resources.Amount(101), k.ReachedMemory(at(20*time.Hour), 6*time.Hour), "and the small ones count when it is old")
-	k.add(kill{at(0), 800, 900}) // once more, as in a merge
+	k.add(kill{at: at(0), request: 800, reached: 900}) // once more, as in a merge
 	again := k
 	again.merge(&k)
 	require.Equal(t, k, again)

@@ -76,19 +76,27 @@ func TestStore_Span(t *testing.T) {
 }
 
 func TestRestoreWindow_AcceptsSamplesAfterLengthChange(t *testing.T) {
-	for name, length := range map[string]time.Duration{"shorter": time.Hour, "longer": 7 * 24 * time.Hour} {
-		s := NewStore(DefaultConfig())
-		c := ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
-		series, _ := s.Track(c, SeriesKey{Namespace: "ns", Container: "a"}, time.Unix(1e9, 0))
-		rules := s.Rules()
-		rules.Interval = length
-		s.SetRules(series, rules)
-		now := time.Unix(1e9, 0)
-		require.True(t, s.RestoreWindow(c, Window{End: now.Add(20 * time.Hour), Usage: 100, OOM: none}))
-		require.Equal(t, Accepted, s.Observe(Sample{Container: c, Kind: resources.Memory, At: now, Amount: 50}), name)
-		require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: c, At: now.Add(time.Second), Memory: 100, ID: "1"}), name)
-		_, end, _ := s.Peak(c)
-		require.True(t, end.Equal(now.Add(20*time.Hour)), "%s: it goes on to its end", name)
+	for _, tc := range []struct {
+		name   string
+		length time.Duration
+	}{
+		{name: "shorter", length: time.Hour},
+		{name: "longer", length: 7 * 24 * time.Hour},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := NewStore(DefaultConfig())
+			c := ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
+			series, _ := s.Track(c, SeriesKey{Namespace: "ns", Container: "a"}, time.Unix(1e9, 0))
+			rules := s.Rules()
+			rules.Interval = tc.length
+			s.SetRules(series, rules)
+			now := time.Unix(1e9, 0)
+			require.True(t, s.RestoreWindow(c, Window{End: now.Add(20 * time.Hour), Usage: 100, OOM: none}))
+			require.Equal(t, Accepted, s.Observe(Sample{Container: c, Kind: resources.Memory, At: now, Amount: 50}))
+			require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: c, At: now.Add(time.Second), Memory: 100, ID: "1"}))
+			_, end, _ := s.Peak(c)
+			require.True(t, end.Equal(now.Add(20*time.Hour)), "it goes on to its end")
+		})
 	}
 }
 

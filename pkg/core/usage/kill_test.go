@@ -33,22 +33,28 @@ func TestObserveOOM_DeduplicatesAcrossRestarts(t *testing.T) {
 	s := tracking(DefaultConfig())
 	at := clock(t, "10:05")
 	s.observeKill("one", at, 1000, 0)
-	for _, later := range []struct {
+	for _, tc := range []struct {
+		name string
 		now  time.Time
 		open bool
-	}{{at.Add(time.Minute), true}, {at.Add(day), false}} {
-		again := tracking(DefaultConfig())
-		for c, w := range s.Windows(later.now, 0) {
-			require.Equal(t, at, w.Kill)
-			require.Len(t, w.Kills, 1)
-			require.Equal(t, later.open, !w.End.IsZero())
-			require.True(t, again.RestoreWindow(c, w))
-			require.False(t, again.RestoreWindow(c, w))
-		}
-		require.Equal(t, Duplicate, again.observeKill("one", at, 3000, 0))
-		require.Equal(t, Accepted, again.observeKill("two", at.Add(-time.Second), 3000, 0), "the clock was set back")
-		require.Equal(t, Duplicate, again.observeKill("two", at.Add(-time.Second), 3000, 0))
-		require.Equal(t, Duplicate, again.observeKill("one", at, 3000, 0))
+	}{
+		{name: "open window", now: at.Add(time.Minute), open: true},
+		{name: "closed window", now: at.Add(day)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			again := tracking(DefaultConfig())
+			for c, w := range s.Windows(tc.now, 0) {
+				require.Equal(t, at, w.Kill)
+				require.Len(t, w.Kills, 1)
+				require.Equal(t, tc.open, !w.End.IsZero())
+				require.True(t, again.RestoreWindow(c, w))
+				require.False(t, again.RestoreWindow(c, w))
+			}
+			require.Equal(t, Duplicate, again.observeKill("one", at, 3000, 0))
+			require.Equal(t, Accepted, again.observeKill("two", at.Add(-time.Second), 3000, 0), "the clock was set back")
+			require.Equal(t, Duplicate, again.observeKill("two", at.Add(-time.Second), 3000, 0))
+			require.Equal(t, Duplicate, again.observeKill("one", at, 3000, 0))
+		})
 	}
 	for range s.Windows(at.Add(day+1), 0) {
 		require.Fail(t, "an interval later there is nothing to remember")

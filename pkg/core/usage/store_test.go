@@ -19,8 +19,8 @@ const (
 
 var (
 	morning = time.Date(2024, 1, 1, 10, 0, 0, 0, time.UTC)
-	app     = ContainerKey{"ns", "p1", "app"}
-	appKey  = SeriesKey{"ns", "app", "app=x,h=1"}
+	app     = ContainerKey{Namespace: "ns", Pod: "p1", Container: "app"}
+	appKey  = SeriesKey{Namespace: "ns", Container: "app", Labels: "app=x,h=1"}
 )
 
 // clock returns a time of the first day: "10:05" or "10:05:30".
@@ -69,14 +69,26 @@ func TestObserve_MemoryWindows(t *testing.T) {
 		ends    time.Time
 		purpose string
 	}{
-		{morning, 300 * mi, Accepted, 300 * mi, morning.Add(day), "opens a window"},
-		{morning.Add(time.Hour), 500 * mi, Accepted, 500 * mi, morning.Add(day), "raises the peak"},
-		{morning.Add(2 * time.Hour), 400 * mi, Accepted, 500 * mi, morning.Add(day), "is below the peak"},
-		{morning.Add(90 * time.Minute), 900 * mi, NotNewer, 500 * mi, morning.Add(day), "is late"},
-		{morning.Add(2 * time.Hour), 600 * mi, Accepted, 600 * mi, morning.Add(day), "is as old as the last one"},
-		{morning.Add(day), 100 * mi, Accepted, 100 * mi, morning.Add(2 * day), "opens the next window"},
-		{morning.Add(5*day - time.Hour), 120 * mi, Accepted, 120 * mi, morning.Add(5 * day), "windows stay aligned to the first"},
-		{morning.Add(5 * day), -1, NegativeAmount, 120 * mi, morning.Add(5 * day), "is negative"},
+		{at: morning, use: 300 * mi, reason: Accepted, peak: 300 * mi, ends: morning.Add(day), purpose: "opens a window"},
+		{at: morning.Add(time.Hour), use: 500 * mi, reason: Accepted, peak: 500 * mi, ends: morning.Add(day), purpose: "raises the peak"},
+		{
+			at: morning.Add(2 * time.Hour), use: 400 * mi, reason: Accepted,
+			peak: 500 * mi, ends: morning.Add(day), purpose: "is below the peak",
+		},
+		{at: morning.Add(90 * time.Minute), use: 900 * mi, reason: NotNewer, peak: 500 * mi, ends: morning.Add(day), purpose: "is late"},
+		{
+			at: morning.Add(2 * time.Hour), use: 600 * mi, reason: Accepted,
+			peak: 600 * mi, ends: morning.Add(day), purpose: "is as old as the last one",
+		},
+		{
+			at: morning.Add(day), use: 100 * mi, reason: Accepted,
+			peak: 100 * mi, ends: morning.Add(2 * day), purpose: "opens the next window",
+		},
+		{
+			at: morning.Add(5*day - time.Hour), use: 120 * mi, reason: Accepted,
+			peak: 120 * mi, ends: morning.Add(5 * day), purpose: "windows stay aligned to the first",
+		},
+		{at: morning.Add(5 * day), use: -1, reason: NegativeAmount, peak: 120 * mi, ends: morning.Add(5 * day), purpose: "is negative"},
 	} {
 		require.Equal(t, c.reason, s.use(resources.Memory, c.at, c.use), c.purpose)
 		peak, ends, ok := s.Peak(app)
@@ -101,7 +113,7 @@ func TestObserve_CPUSamplesMustBeNewer(t *testing.T) {
 
 func TestObserve_RejectsInvalidSamples(t *testing.T) {
 	s := tracking(DefaultConfig())
-	stranger := ContainerKey{"ns", "p1", "other"}
+	stranger := ContainerKey{Namespace: "ns", Pod: "p1", Container: "other"}
 	require.Equal(t, UnknownContainer, s.Observe(Sample{Container: stranger, Kind: resources.CPU, At: morning, Amount: 1}))
 	require.Equal(t, UnknownContainer, s.ObserveOOM(OOM{Container: stranger, At: morning, Memory: 1}))
 	require.Equal(t, NegativeAmount, s.ObserveOOM(OOM{Container: app, At: morning, Memory: -1}))
@@ -124,15 +136,15 @@ func TestObserveOOM_Sequence(t *testing.T) {
 		reason Reason
 		peak   resources.Amount
 	}{
-		{false, clock(t, "10:00"), 200 * mi, Accepted, 209715200},
-		{true, clock(t, "10:05"), 256 * mi, Accepted, 373293056}, // + 100 Mi
-		{true, clock(t, "10:10"), 256 * mi, Accepted, 373293056},
-		{false, clock(t, "10:11"), 300 * mi, Accepted, 373293056},
-		{true, clock(t, "10:20"), 1024 * mi, Accepted, 1288490188}, // · 1.2
-		{true, clock(t, "10:15"), 2048 * mi, Accepted, 2576980377}, // sets the clock back
-		{false, clock(t, "10:16"), 3000 * mi, Accepted, 3145728000},
-		{true, yesterday("10:15:59"), 9000 * mi, TooOld, 3145728000},
-		{true, yesterday("10:16"), 9000 * mi, Accepted, 11324620800},
+		{at: clock(t, "10:00"), memory: 200 * mi, reason: Accepted, peak: 209715200},
+		{oom: true, at: clock(t, "10:05"), memory: 256 * mi, reason: Accepted, peak: 373293056}, // + 100 Mi
+		{oom: true, at: clock(t, "10:10"), memory: 256 * mi, reason: Accepted, peak: 373293056},
+		{at: clock(t, "10:11"), memory: 300 * mi, reason: Accepted, peak: 373293056},
+		{oom: true, at: clock(t, "10:20"), memory: 1024 * mi, reason: Accepted, peak: 1288490188}, // · 1.2
+		{oom: true, at: clock(t, "10:15"), memory: 2048 * mi, reason: Accepted, peak: 2576980377}, // sets the clock back
+		{at: clock(t, "10:16"), memory: 3000 * mi, reason: Accepted, peak: 3145728000},
+		{oom: true, at: yesterday("10:15:59"), memory: 9000 * mi, reason: TooOld, peak: 3145728000},
+		{oom: true, at: yesterday("10:16"), memory: 9000 * mi, reason: Accepted, peak: 11324620800},
 	} {
 		var got Reason
 		if c.oom {
@@ -214,7 +226,7 @@ func TestRules_NormalizedKeepsMinimum(t *testing.T) {
 
 func TestTrack_PodsWithEqualLabelsShareSeries(t *testing.T) {
 	s := tracking(DefaultConfig())
-	twin := ContainerKey{"ns", "p2", "app"}
+	twin := ContainerKey{Namespace: "ns", Pod: "p2", Container: "app"}
 	series, created := s.Track(twin, appKey, morning)
 	require.False(t, created)
 	require.Equal(t, Series(0), series)
@@ -230,7 +242,7 @@ func TestTrack_RelabelledPodFeedsAnotherSeries(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(resources.Memory, morning, 500*mi)
 	s.use(resources.CPU, morning, 100)
-	other := SeriesKey{"ns", "app", "app=y"}
+	other := SeriesKey{Namespace: "ns", Container: "app", Labels: "app=y"}
 	series, created := s.Track(app, other, morning)
 	require.True(t, created)
 	before := s.image(0)
@@ -277,14 +289,21 @@ func TestExpire_DropsOldSeries(t *testing.T) {
 	yes, no := func(Series) bool { return true }, func(Series) bool { return false }
 	s := NewStore(DefaultConfig())
 	for i, name := range []string{"sampled", "silent", "pointless", "fed"} {
-		series, created := s.Track(ContainerKey{"ns", name, "app"}, SeriesKey{"ns", "app", name}, morning)
+		c, key := ContainerKey{Namespace: "ns", Pod: name, Container: "app"}, SeriesKey{Namespace: "ns", Container: "app", Labels: name}
+		series, created := s.Track(c, key, morning)
 		require.True(t, created)
 		require.Equal(t, Series(i), series)
 	}
-	s.Observe(Sample{Container: ContainerKey{"ns", "sampled", "app"}, Kind: resources.CPU, At: morning.Add(day), Amount: 5})
-	s.Observe(Sample{Container: ContainerKey{"ns", "fed", "app"}, Kind: resources.Memory, At: morning.Add(day), Amount: 5 * mi})
+	s.Observe(Sample{
+		Container: ContainerKey{Namespace: "ns", Pod: "sampled", Container: "app"},
+		Kind:      resources.CPU, At: morning.Add(day), Amount: 5,
+	})
+	s.Observe(Sample{
+		Container: ContainerKey{Namespace: "ns", Pod: "fed", Container: "app"},
+		Kind:      resources.Memory, At: morning.Add(day), Amount: 5 * mi,
+	})
 	for _, name := range []string{"sampled", "silent", "pointless"} {
-		s.Forget(ContainerKey{"ns", name, "app"})
+		s.Forget(ContainerKey{Namespace: "ns", Pod: name, Container: "app"})
 	}
 
 	s.newest = morning.Add(100 * day).UnixNano() // of other series
@@ -294,13 +313,13 @@ func TestExpire_DropsOldSeries(t *testing.T) {
 	require.Equal(t, []Series{1}, s.Expire(morning.Add(8*day), yes), "created 8 days ago and never sampled")
 	require.Greater(t, s.Version(3), version, "its history is another one now")
 	require.Empty(t, s.image(3).Memory.Weights, "a series that is fed is emptied")
-	fed := ContainerKey{"ns", "fed", "app"}
+	fed := ContainerKey{Namespace: "ns", Pod: "fed", Container: "app"}
 	s.Observe(Sample{Container: fed, Kind: resources.Memory, At: morning.Add(day), Amount: 3 * mi})
 	require.Equal(t, 3*mi, s.peakOf(t, fed), "and begins anew")
 	require.Empty(t, s.Expire(morning.Add(9*day-1), no), "CPU samples of the last 8 days keep a series")
 	require.Equal(t, []Series{0}, s.Expire(morning.Add(9*day), no))
 	require.Equal(t, 1, s.Len())
-	_, ok := s.Find(SeriesKey{"ns", "app", "sampled"})
+	_, ok := s.Find(SeriesKey{Namespace: "ns", Container: "app", Labels: "sampled"})
 	require.False(t, ok)
 
 	s.SetRules(3, Rules{Interval: time.Hour, Count: 2})
@@ -313,8 +332,8 @@ func TestExpire_ReusesSlots(t *testing.T) {
 	now := morning
 	for i := range 1000 {
 		now = now.Add(time.Hour)
-		job := ContainerKey{"ns", fmt.Sprint("job-", i), "app"}
-		s.Track(job, SeriesKey{"ns", "app", fmt.Sprint("job=", i)}, now)
+		job := ContainerKey{Namespace: "ns", Pod: fmt.Sprint("job-", i), Container: "app"}
+		s.Track(job, SeriesKey{Namespace: "ns", Container: "app", Labels: fmt.Sprint("job=", i)}, now)
 		s.Observe(Sample{Container: job, Kind: resources.CPU, At: now, Amount: 5})
 		s.Forget(job)
 		s.Expire(now, func(Series) bool { return true })
@@ -341,7 +360,11 @@ func TestStore_ContainersFeedOneSeries(t *testing.T) {
 		s := NewStore(DefaultConfig())
 		want := map[ContainerKey]SeriesKey{}
 		for range rapid.IntRange(0, 100).Draw(t, "steps") {
-			c := ContainerKey{"ns", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pod"), rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "container")}
+			c := ContainerKey{
+				Namespace: "ns",
+				Pod:       rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pod"),
+				Container: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "container"),
+			}
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
 			case 0:
 				_, known := want[c]
@@ -350,7 +373,8 @@ func TestStore_ContainersFeedOneSeries(t *testing.T) {
 			case 1:
 				s.Expire(morning, func(Series) bool { return false })
 			default:
-				want[c] = SeriesKey{"ns", c.Container, rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "labels")}
+				labels := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "labels")
+				want[c] = SeriesKey{Namespace: "ns", Container: c.Container, Labels: labels}
 				series, _ := s.Track(c, want[c], morning)
 				require.Equal(t, want[c], s.Key(series))
 			}
@@ -402,12 +426,12 @@ func TestSeries_OnePeakPerWindow(t *testing.T) {
 func TestRestoreWindow_CountsPeakOnce(t *testing.T) {
 	day := 24 * time.Hour
 	before := NewStore(DefaultConfig())
-	series, _ := before.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
+	series, _ := before.Track(app, SeriesKey{Namespace: "ns", Container: "app", Labels: "a=b"}, morning)
 	before.Observe(Sample{Container: app, Kind: resources.Memory, At: morning, Amount: 300 * mi})
 	before.Observe(Sample{Container: app, Kind: resources.Memory, At: morning.Add(time.Hour), Amount: 700 * mi})
 	for range 3 {
 		after := NewStore(DefaultConfig())
-		after.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
+		after.Track(app, SeriesKey{Namespace: "ns", Container: "app", Labels: "a=b"}, morning)
 		for c, w := range before.Windows(morning.Add(2*time.Hour), series) {
 			require.Equal(t, morning.Add(day), w.End)
 			require.True(t, after.RestoreWindow(c, w))
@@ -425,5 +449,6 @@ func TestRestoreWindow_CountsPeakOnce(t *testing.T) {
 	for range before.Windows(morning.Add(day), 0) {
 		require.Fail(t, "the window has ended")
 	}
-	require.False(t, before.RestoreWindow(ContainerKey{"ns", "stranger", "app"}, Window{End: morning.Add(day), Usage: 1}))
+	stranger := ContainerKey{Namespace: "ns", Pod: "stranger", Container: "app"}
+	require.False(t, before.RestoreWindow(stranger, Window{End: morning.Add(day), Usage: 1}))
 }

@@ -11,14 +11,19 @@ import (
 func TestNew_CreatesClientForEveryGroup(t *testing.T) {
 	clients, err := New(&rest.Config{Host: "https://127.0.0.1:1"})
 	require.NoError(t, err)
-	for name, rest := range map[string]func() rest.Interface{
-		"admissionregistration": func() rest.Interface { return clients.Kube.AdmissionregistrationV1().RESTClient() },
-		"apps":                  func() rest.Interface { return clients.Kube.AppsV1().RESTClient() },
-		"batch":                 func() rest.Interface { return clients.Kube.BatchV1().RESTClient() },
-		"coordination":          func() rest.Interface { return clients.Kube.CoordinationV1().RESTClient() },
-		"core":                  func() rest.Interface { return clients.Kube.CoreV1().RESTClient() },
-		"policy":                func() rest.Interface { return clients.Kube.PolicyV1().RESTClient() },
+	for _, tc := range []struct {
+		name   string
+		client func() rest.Interface
+	}{
+		{name: "admissionregistration", client: func() rest.Interface { return clients.Kube.AdmissionregistrationV1().RESTClient() }},
+		{name: "apps", client: func() rest.Interface { return clients.Kube.AppsV1().RESTClient() }},
+		{name: "batch", client: func() rest.Interface { return clients.Kube.BatchV1().RESTClient() }},
+		{name: "coordination", client: func() rest.Interface { return clients.Kube.CoordinationV1().RESTClient() }},
+		{name: "core", client: func() rest.Interface { return clients.Kube.CoreV1().RESTClient() }},
+		{name: "policy", client: func() rest.Interface { return clients.Kube.PolicyV1().RESTClient() }},
 	} {
-		require.NotPanics(t, func() { require.NotNil(t, rest()) }, name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.NotPanics(t, func() { require.NotNil(t, tc.client()) })
+		})
 	}
 }

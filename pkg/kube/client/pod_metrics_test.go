@@ -44,17 +44,19 @@ func TestDecodePodMetrics_OneSamplePerResource(t *testing.T) {
 }
 
 func TestDecodePodMetrics_RejectsInvalidLists(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                               "EOF",
-		"[]":                             "want { of a PodMetricsList",
-		`{"kind":"Status"}`:              "no items",
-		`{"items":{}}`:                   "want a list",
-		`{"items":[{"containers":3}]}`:   "containers",
-		twoPods[:len(twoPods)-20]:        "EOF",
-		`{"items":[{"timestamp":"no"}]}`: "parsing time",
+	for _, tc := range []struct{ name, text, want string }{
+		{name: "empty", want: "EOF"},
+		{name: "list", text: "[]", want: "want { of a PodMetricsList"},
+		{name: "other kind", text: `{"kind":"Status"}`, want: "no items"},
+		{name: "items are an object", text: `{"items":{}}`, want: "want a list"},
+		{name: "containers are a number", text: `{"items":[{"containers":3}]}`, want: "containers"},
+		{name: "truncated list", text: twoPods[:len(twoPods)-20], want: "EOF"},
+		{name: "invalid timestamp", text: `{"items":[{"timestamp":"no"}]}`, want: "parsing time"},
 	} {
-		_, err := decodePods(text)
-		require.ErrorContains(t, err, want, text)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := decodePods(tc.text)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 	for _, text := range []string{`{"items":null}`, `{"items":[]}`} {
 		got, err := decodePods(text)
@@ -71,13 +73,18 @@ func TestPodMetrics_RequestsOneNamespaceOrAll(t *testing.T) {
 		fmt.Fprint(w, twoPods)
 	}))
 	defer server.Close()
-	for namespace, want := range map[string]string{"": "/apis/metrics.k8s.io/v1beta1/pods", "ns": "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods"} {
-		source, err := NewPodMetrics(&rest.Config{Host: server.URL}, namespace)
-		require.NoError(t, err)
-		n := 0
-		require.NoError(t, source.Samples(t.Context(), func(usage.Sample) { n++ }))
-		require.Equal(t, want, path)
-		require.Equal(t, 4, n)
+	for _, tc := range []struct{ name, namespace, want string }{
+		{name: "all namespaces", want: "/apis/metrics.k8s.io/v1beta1/pods"},
+		{name: "one namespace", namespace: "ns", want: "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			source, err := NewPodMetrics(&rest.Config{Host: server.URL}, tc.namespace)
+			require.NoError(t, err)
+			n := 0
+			require.NoError(t, source.Samples(t.Context(), func(usage.Sample) { n++ }))
+			require.Equal(t, tc.want, path)
+			require.Equal(t, 4, n)
+		})
 	}
 }
 

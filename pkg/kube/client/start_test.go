@@ -36,21 +36,38 @@ func TestStartOf_ReturnsContainerStart(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, trimmed.Add(small))
 	}
-	for _, pods := range []corelisters.PodLister{podLister{trimmed}, corelisters.NewPodLister(whole)} {
-		for _, want := range []struct {
-			pod, container string
-			start          int64 // 0 for unknown
-		}{
-			{"old", "a", 1000}, {"old", "b", 1000}, {"new", "a", 9000}, {"restarted", "a", 1000}, {"restarted", "b", 5000},
-			{"waits", "a", 1000}, {"pending", "a", 0}, {"unsaid", "a", 0}, {"gone", "a", 0},
-		} {
-			start := StartOf(pods, "ns", want.pod, want.container)
-			if want.start == 0 {
-				require.True(t, start.IsZero(), want)
-				continue
+	for _, lister := range []struct {
+		name string
+		pods corelisters.PodLister
+	}{
+		{name: "trimmed pods", pods: podLister{trimmed}},
+		{name: "whole pods", pods: corelisters.NewPodLister(whole)},
+	} {
+		t.Run(lister.name, func(t *testing.T) {
+			for _, tc := range []struct {
+				name, pod, container string
+				start                int64 // 0 for unknown
+			}{
+				{name: "first container of an old pod", pod: "old", container: "a", start: 1000},
+				{name: "second container of an old pod", pod: "old", container: "b", start: 1000},
+				{name: "container of a new pod", pod: "new", container: "a", start: 9000},
+				{name: "container beside a restarted one", pod: "restarted", container: "a", start: 1000},
+				{name: "restarted container", pod: "restarted", container: "b", start: 5000},
+				{name: "container beside a waiting one", pod: "waits", container: "a", start: 1000},
+				{name: "pending pod", pod: "pending", container: "a", start: 0},
+				{name: "running without a start time", pod: "unsaid", container: "a", start: 0},
+				{name: "missing pod", pod: "gone", container: "a", start: 0},
+			} {
+				t.Run(tc.name, func(t *testing.T) {
+					start := StartOf(lister.pods, "ns", tc.pod, tc.container)
+					if tc.start == 0 {
+						require.True(t, start.IsZero())
+						return
+					}
+					require.Equal(t, tc.start, start.Unix())
+				})
 			}
-			require.Equal(t, want.start, start.Unix(), want)
-		}
+		})
 	}
 	made, err := podLister{trimmed}.Pods("ns").Get("new")
 	require.NoError(t, err)

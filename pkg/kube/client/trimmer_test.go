@@ -3,7 +3,6 @@ package client
 import (
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -50,46 +49,52 @@ func TestTrimPod_SharesOnlyEqualParts(t *testing.T) {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
 	}
 	always := corev1.ContainerRestartPolicyAlways
-	for name, change := range map[string]func(*corev1.Pod){
-		"label":             func(p *corev1.Pod) { p.Labels["app"] = "other" },
-		"kind of owner":     func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Thing" },
-		"label moved":       func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b,c=d"} },
-		"annotation":        func(p *corev1.Pod) { p.Annotations["vpaUpdates"] = "other" },
-		"no annotations":    func(p *corev1.Pod) { p.Annotations = nil },
-		"owner":             func(p *corev1.Pod) { p.OwnerReferences[0].Name = "other" },
-		"no controller":     func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
-		"container":         func(p *corev1.Pod) { p.Spec.Containers[1].Name = "other" },
-		"request":           func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("7") },
-		"number format":     func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1Ki") },
-		"limit":             func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = nil },
-		"empty limit":       func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{} },
-		"claim":             func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}} },
-		"resize policy":     func(p *corev1.Pod) { p.Spec.Containers[0].ResizePolicy[1].RestartPolicy = corev1.RestartContainer },
-		"sidecar":           func(p *corev1.Pod) { p.Spec.InitContainers[0].RestartPolicy = &always },
-		"node":              func(p *corev1.Pod) { p.Spec.NodeName = "other" },
-		"phase":             func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
-		"not ready":         func(p *corev1.Pod) { p.Status.Conditions[2].Status = corev1.ConditionFalse },
-		"container unready": func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = false },
-		"restart":           func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ },
-		"sizes in force":    func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources.Requests = list("7") },
-		"no sizes in force": func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources = nil },
-		"waits": func(p *corev1.Pod) {
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Pod)
+	}{
+		{name: "label", change: func(p *corev1.Pod) { p.Labels["app"] = "other" }},
+		{name: "kind of owner", change: func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Thing" }},
+		{name: "label moved", change: func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b,c=d"} }},
+		{name: "annotation", change: func(p *corev1.Pod) { p.Annotations["vpaUpdates"] = "other" }},
+		{name: "no annotations", change: func(p *corev1.Pod) { p.Annotations = nil }},
+		{name: "owner", change: func(p *corev1.Pod) { p.OwnerReferences[0].Name = "other" }},
+		{name: "no controller", change: func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }},
+		{name: "container", change: func(p *corev1.Pod) { p.Spec.Containers[1].Name = "other" }},
+		{name: "request", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("7") }},
+		{name: "number format", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1Ki") }},
+		{name: "limit", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = nil }},
+		{name: "empty limit", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{} }},
+		{name: "claim", change: func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}} }},
+		{name: "resize policy",
+			change: func(p *corev1.Pod) { p.Spec.Containers[0].ResizePolicy[1].RestartPolicy = corev1.RestartContainer }},
+		{name: "sidecar", change: func(p *corev1.Pod) { p.Spec.InitContainers[0].RestartPolicy = &always }},
+		{name: "node", change: func(p *corev1.Pod) { p.Spec.NodeName = "other" }},
+		{name: "phase", change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }},
+		{name: "not ready", change: func(p *corev1.Pod) { p.Status.Conditions[2].Status = corev1.ConditionFalse }},
+		{name: "container unready", change: func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = false }},
+		{name: "restart", change: func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ }},
+		{name: "sizes in force", change: func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources.Requests = list("7") }},
+		{name: "no sizes in force", change: func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources = nil }},
+		{name: "waits", change: func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "x"}}
-		},
-		"killed": func(p *corev1.Pod) {
+		}},
+		{name: "killed", change: func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ContainerID: "a", FinishedAt: metav1.Unix(5, 0)}
-		},
-		"killed later": func(p *corev1.Pod) {
+		}},
+		{name: "killed later", change: func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ContainerID: "a", FinishedAt: metav1.Unix(6, 0)}
-		},
+		}},
 	} {
-		pod := few.Pod(0)
-		change(pod)
-		alone := trimmedPod(t, new(Trimmer), pod)
-		got := trimmedPod(t, &trimmer, pod)
-		require.Equal(t, alone.Spec.Containers[0].Resources.Limits == nil, got.Spec.Containers[0].Resources.Limits == nil, name)
-		require.True(t, apiequality.Semantic.DeepEqual(alone, got), name)
-		require.False(t, apiequality.Semantic.DeepEqual(base, got) && shown(base) == shown(got), name)
+		t.Run(tc.name, func(t *testing.T) {
+			pod := few.Pod(0)
+			tc.change(pod)
+			alone := trimmedPod(t, new(Trimmer), pod)
+			got := trimmedPod(t, &trimmer, pod)
+			require.Equal(t, alone.Spec.Containers[0].Resources.Limits == nil, got.Spec.Containers[0].Resources.Limits == nil)
+			require.True(t, apiequality.Semantic.DeepEqual(alone, got))
+			require.False(t, apiequality.Semantic.DeepEqual(base, got) && shown(base) == shown(got))
+		})
 	}
 }
 
@@ -149,25 +154,28 @@ func TestTrimVPA_SharesEqualAmounts(t *testing.T) {
 // Maximum heap of a cached object, without its cache keys.
 func TestTrimObjects_AreSmall(t *testing.T) {
 	c := testkit.Crowd{Pods: 1_000, Deployments: 200, Revisions: 11, Nodes: 100}
-	for name, o := range map[string]struct {
+	for _, tc := range []struct {
+		name        string
 		count, most int
 		object      func(i int) any
 	}{
-		"pod":         {c.Pods, 1700, func(i int) any { return c.Pod(i) }},
-		"replica set": {c.Deployments * c.Revisions, 300, func(i int) any { return c.ReplicaSet(i) }},
-		"VPA":         {c.Deployments, 3200, func(i int) any { return c.VPA(i) }},
+		{name: "pod", count: c.Pods, most: 1700, object: func(i int) any { return c.Pod(i) }},
+		{name: "replica set", count: c.Deployments * c.Revisions, most: 300, object: func(i int) any { return c.ReplicaSet(i) }},
+		{name: "VPA", count: c.Deployments, most: 3200, object: func(i int) any { return c.VPA(i) }},
 	} {
-		before, trimmer, kept := testkit.LiveHeap(), new(Trimmer), make([]any, o.count)
-		for i := range kept {
-			var err error
-			kept[i], err = trimmer.Trim(decoded(t, o.object(i)))
-			require.NoError(t, err)
-		}
-		each := int(testkit.LiveHeap()-before) / o.count
-		require.LessOrEqual(t, each, o.most, "bytes of a %s", strings.ToUpper(name))
-		t.Logf("%s: %d bytes", name, each)
-		runtime.KeepAlive(kept)
-		runtime.KeepAlive(trimmer)
+		t.Run(tc.name, func(t *testing.T) {
+			before, trimmer, kept := testkit.LiveHeap(), new(Trimmer), make([]any, tc.count)
+			for i := range kept {
+				var err error
+				kept[i], err = trimmer.Trim(decoded(t, tc.object(i)))
+				require.NoError(t, err)
+			}
+			each := int(testkit.LiveHeap()-before) / tc.count
+			require.LessOrEqual(t, each, tc.most, "bytes per object")
+			t.Logf("%d bytes", each)
+			runtime.KeepAlive(kept)
+			runtime.KeepAlive(trimmer)
+		})
 	}
 }
 

@@ -19,25 +19,47 @@ import (
 func TestHolder_ReturnsCurrentHolder(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	election := flags.DefaultElection("vpa-updater")
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name string
 		spec *coordinationv1.LeaseSpec
 		want string
 	}{
-		"no Lease":              {},
-		"nobody yet":            {&coordinationv1.LeaseSpec{}, ""},
-		"given back":            {&coordinationv1.LeaseSpec{HolderIdentity: new(""), RenewTime: &metav1.MicroTime{Time: now}}, ""},
-		"held":                  {&coordinationv1.LeaseSpec{HolderIdentity: new("a"), RenewTime: &metav1.MicroTime{Time: now.Add(-14 * time.Second)}}, "a"},
-		"not renewed":           {&coordinationv1.LeaseSpec{HolderIdentity: new("a"), RenewTime: &metav1.MicroTime{Time: now.Add(-15 * time.Second)}}, ""},
-		"renewed less often":    {&coordinationv1.LeaseSpec{HolderIdentity: new("a"), LeaseDurationSeconds: new(int32(60)), RenewTime: &metav1.MicroTime{Time: now.Add(-59 * time.Second)}}, "a"},
-		"by a clock that leads": {&coordinationv1.LeaseSpec{HolderIdentity: new("a"), RenewTime: &metav1.MicroTime{Time: now.Add(time.Hour)}}, "a"},
+		{name: "no Lease"},
+		{name: "no holder yet", spec: &coordinationv1.LeaseSpec{}},
+		{name: "released", spec: &coordinationv1.LeaseSpec{HolderIdentity: new(""), RenewTime: &metav1.MicroTime{Time: now}}},
+		{
+			name: "held",
+			spec: &coordinationv1.LeaseSpec{HolderIdentity: new("a"), RenewTime: &metav1.MicroTime{Time: now.Add(-14 * time.Second)}},
+			want: "a",
+		},
+		{
+			name: "expired",
+			spec: &coordinationv1.LeaseSpec{HolderIdentity: new("a"), RenewTime: &metav1.MicroTime{Time: now.Add(-15 * time.Second)}},
+		},
+		{
+			name: "long duration",
+			spec: &coordinationv1.LeaseSpec{
+				HolderIdentity: new("a"), LeaseDurationSeconds: new(int32(60)),
+				RenewTime: &metav1.MicroTime{Time: now.Add(-59 * time.Second)},
+			},
+			want: "a",
+		},
+		{
+			name: "renewed in the future",
+			spec: &coordinationv1.LeaseSpec{HolderIdentity: new("a"), RenewTime: &metav1.MicroTime{Time: now.Add(time.Hour)}}, want: "a",
+		},
 	} {
-		kube := fake.NewClientset()
-		if c.spec != nil {
-			require.NoError(t, kube.Tracker().Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"}, Spec: *c.spec}))
-		}
-		got, err := Holder(t.Context(), kube, election, now)
-		require.NoError(t, err, name)
-		require.Equal(t, c.want, got, name)
+		t.Run(tc.name, func(t *testing.T) {
+			kube := fake.NewClientset()
+			if tc.spec != nil {
+				require.NoError(t, kube.Tracker().Add(&coordinationv1.Lease{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"}, Spec: *tc.spec,
+				}))
+			}
+			got, err := Holder(t.Context(), kube, election, now)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, got)
+		})
 	}
 	kube := fake.NewClientset()
 	kube.PrependReactor("get", "leases", func(ktesting.Action) (bool, runtime.Object, error) {

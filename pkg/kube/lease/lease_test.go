@@ -233,23 +233,26 @@ func TestMonitor_NewLeaseIsAliveBeforeFirstRenewal(t *testing.T) {
 
 func TestHeartbeat_RetriesOnlyTransientErrors(t *testing.T) {
 	resource := schema.GroupResource{Resource: "leases"}
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name  string
 		err   error
 		calls int
 	}{
-		{apierrors.NewInternalError(errors.New("x")), 3},
-		{apierrors.NewTooManyRequests("x", 0), 3},
-		{apierrors.NewForbidden(resource, "beat", errors.New("x")), 1},
+		{name: "internal error", err: apierrors.NewInternalError(errors.New("x")), calls: 3},
+		{name: "too many requests", err: apierrors.NewTooManyRequests("x", 0), calls: 3},
+		{name: "forbidden", err: apierrors.NewForbidden(resource, "beat", errors.New("x")), calls: 1},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			kube := fake.NewClientset()
-			calls := 0
-			kube.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-				calls++
-				return true, nil, c.err
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				kube := fake.NewClientset()
+				calls := 0
+				kube.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+					calls++
+					return true, nil, tc.err
+				})
+				require.Error(t, beat(kube).Write(t.Context(), time.Now()))
+				require.Equal(t, tc.calls, calls)
 			})
-			require.Error(t, beat(kube).Write(t.Context(), time.Now()))
-			require.Equal(t, c.calls, calls)
 		})
 	}
 }

@@ -69,22 +69,25 @@ func unreadable(r *loadlinev1alpha1.SizingRecord) {
 
 func TestReadState_RequiresMatchingOwner(t *testing.T) {
 	require.Equal(t, "shop/deployment-web", RecordName(web.Key).String())
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		record *loadlinev1alpha1.SizingRecord
 		owns   bool
 		phase  rollout.Phase
 	}{
-		"none":                  {nil, false, ""},
-		"of the workload":       {record(), true, rollout.PhaseFullRollout},
-		"of a former one":       {record(owner("former")), false, ""},
-		"of both":               {record(also("former")), true, rollout.PhaseFullRollout},
-		"of nobody":             {record(owner("")), false, rollout.PhaseFullRollout},
-		"of a former, not read": {record(owner("former"), unreadable), false, ""},
+		{name: "no record"},
+		{name: "record of the workload", record: record(), owns: true, phase: rollout.PhaseFullRollout},
+		{name: "record of a former workload", record: record(owner("former"))},
+		{name: "record of both workloads", record: record(also("former")), owns: true, phase: rollout.PhaseFullRollout},
+		{name: "record without an owner", record: record(owner("")), phase: rollout.PhaseFullRollout},
+		{name: "unreadable record of a former workload", record: record(owner("former"), unreadable)},
 	} {
-		s, err := ReadState(c.record, web)
-		require.NoError(t, err, name)
-		require.Equal(t, c.phase, s.Phase, name)
-		require.Equal(t, c.owns, c.record != nil && IsOwner(web, &c.record.ObjectMeta), name)
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := ReadState(tc.record, web)
+			require.NoError(t, err)
+			require.Equal(t, tc.phase, s.Phase)
+			require.Equal(t, tc.owns, tc.record != nil && IsOwner(web, &tc.record.ObjectMeta))
+		})
 	}
 	_, err := ReadState(record(unreadable), web)
 	require.ErrorIs(t, err, ErrUnknown)

@@ -10,19 +10,28 @@ import (
 )
 
 func TestIsSharing_RequiresConditionOfCurrentGeneration(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name      string
 		condition metav1.Condition
 		want      bool
 	}{
-		"they do":                 {metav1.Condition{Type: ConditionSharing, Status: metav1.ConditionTrue, ObservedGeneration: 3}, true},
-		"they do not":             {metav1.Condition{Type: ConditionSharing, Status: metav1.ConditionFalse, ObservedGeneration: 3}, false},
-		"they did before":         {metav1.Condition{Type: ConditionSharing, Status: metav1.ConditionTrue, ObservedGeneration: 2}, false},
-		"it is said of something": {metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: 3}, false},
+		{
+			name: "sharing", condition: metav1.Condition{Type: ConditionSharing, Status: metav1.ConditionTrue, ObservedGeneration: 3},
+			want: true,
+		},
+		{name: "not sharing", condition: metav1.Condition{Type: ConditionSharing, Status: metav1.ConditionFalse, ObservedGeneration: 3}},
+		{
+			name:      "sharing in an earlier generation",
+			condition: metav1.Condition{Type: ConditionSharing, Status: metav1.ConditionTrue, ObservedGeneration: 2},
+		},
+		{name: "another condition", condition: metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: 3}},
 	} {
-		p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "shop", Generation: 3}}
-		p.Status.Conditions = []metav1.Condition{c.condition}
-		s := &Snapshot{policies: map[string]*Policy{"shop": {Object: p}}}
-		require.Equal(t, c.want, s.IsSharing("shop"), name)
-		require.False(t, s.IsSharing("other"), name)
+		t.Run(tc.name, func(t *testing.T) {
+			p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "shop", Generation: 3}}
+			p.Status.Conditions = []metav1.Condition{tc.condition}
+			s := &Snapshot{policies: map[string]*Policy{"shop": {Object: p}}}
+			require.Equal(t, tc.want, s.IsSharing("shop"))
+			require.False(t, s.IsSharing("other"))
+		})
 	}
 }

@@ -60,15 +60,20 @@ func TestClaims_IdleVPAComesLast(t *testing.T) {
 }
 
 func TestClaims_OnlyVPAsOfController(t *testing.T) {
-	for name, other := range map[string]Claim{
-		"other namespace":  vpa("x", 0).with(func(v *Claim) { v.Namespace = "ns2" }),
-		"other target":     vpa("x", 0).with(func(v *Claim) { v.TargetName = "e" }),
-		"other kind":       vpa("x", 0).with(func(v *Claim) { v.TargetKind = "StatefulSet" }),
-		"other API group":  vpa("x", 0).with(func(v *Claim) { v.TargetVersion = "example.com/v1" }),
-		"unknown selector": vpa("x", 0).with(func(v *Claim) { v.Selector = nil }),
+	for _, tc := range []struct {
+		name  string
+		other Claim
+	}{
+		{name: "other namespace", other: vpa("x", 0).with(func(v *Claim) { v.Namespace = "ns2" })},
+		{name: "other target", other: vpa("x", 0).with(func(v *Claim) { v.TargetName = "e" })},
+		{name: "other kind", other: vpa("x", 0).with(func(v *Claim) { v.TargetKind = "StatefulSet" })},
+		{name: "other API group", other: vpa("x", 0).with(func(v *Claim) { v.TargetVersion = "example.com/v1" })},
+		{name: "unknown selector", other: vpa("x", 0).with(func(v *Claim) { v.Selector = nil })},
 	} {
-		require.Equal(t, "mine", controlling(t, top, other, vpa("mine", 5)), name)
-		require.Empty(t, controlling(t, top, other), name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, "mine", controlling(t, top, tc.other, vpa("mine", 5)))
+			require.Empty(t, controlling(t, top, tc.other))
+		})
 	}
 	require.Empty(t, controlling(t, Key{}, vpa("mine", 5)))
 }

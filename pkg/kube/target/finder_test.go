@@ -313,16 +313,21 @@ func (absent) Topmost(context.Context, Key) (Key, bool, error) {
 
 // The API server would repeat such an error, so the pod must not wait for a retry.
 func TestFind_DoesNotRetryPermanentErrors(t *testing.T) {
-	for name, err := range map[string]error{
-		"forbidden":    apierrors.NewForbidden(schema.GroupResource{Resource: "rollouts"}, "web", nil),
-		"no such kind": &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Rollout"}},
+	for _, tc := range []struct {
+		name string
+		err  error
+	}{
+		{name: "forbidden", err: apierrors.NewForbidden(schema.GroupResource{Resource: "rollouts"}, "web", nil)},
+		{name: "no such kind", err: &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Rollout"}}},
 	} {
-		c := &cluster{failures: 100, err: fmt.Errorf("read the scale subresource of Rollout web: %w", err)}
-		f := NewFinder(t.Context(), c)
-		f.Put(testkit.VPA("v"))
-		_, got := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
-		require.ErrorIs(t, got, err, name)
-		require.Equal(t, 1, c.calls, name)
+		t.Run(tc.name, func(t *testing.T) {
+			c := &cluster{failures: 100, err: fmt.Errorf("read the scale subresource of Rollout web: %w", tc.err)}
+			f := NewFinder(t.Context(), c)
+			f.Put(testkit.VPA("v"))
+			_, got := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+			require.ErrorIs(t, got, tc.err)
+			require.Equal(t, 1, c.calls)
+		})
 	}
 }
 

@@ -26,27 +26,45 @@ func at(generation, seen int64, target string) *vpav1.VerticalPodAutoscaler {
 }
 
 func TestGenerations_OnlyTargetChangeOutdates(t *testing.T) {
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name     string
 		seen     []*vpav1.VerticalPodAutoscaler
 		outdated bool // expected for the last of them
 	}{
-		"nothing is known of it":           {[]*vpav1.VerticalPodAutoscaler{at(5, 4, "a")}, true},
-		"nobody says what was seen":        {[]*vpav1.VerticalPodAutoscaler{at(5, 0, "a")}, false},
-		"up to date":                       {[]*vpav1.VerticalPodAutoscaler{at(5, 5, "a")}, false},
-		"another part changed":             {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "a")}, false},
-		"the target changed":               {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b")}, true},
-		"and something else":               {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 4, "b")}, true},
-		"the recommender follows":          {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 4, "b"), at(6, 5, "b")}, false},
-		"there and back":                   {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 5, "a")}, true},
-		"there and back, seen late":        {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(6, 5, "a"), at(5, 4, "b"), at(6, 5, "a")}, true},
-		"an old state, seen late":          {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 5, "b"), at(4, 4, "a"), at(5, 5, "b")}, false},
-		"the same target, another version": {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), spelled(at(5, 4, "a"))}, false},
+		{name: "first observation is behind", seen: []*vpav1.VerticalPodAutoscaler{at(5, 4, "a")}, outdated: true},
+		{name: "no observed generation", seen: []*vpav1.VerticalPodAutoscaler{at(5, 0, "a")}},
+		{name: "up to date", seen: []*vpav1.VerticalPodAutoscaler{at(5, 5, "a")}},
+		{name: "another part changed", seen: []*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "a")}},
+		{name: "target changed", seen: []*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b")}, outdated: true},
+		{
+			name: "target and another part changed", seen: []*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 4, "b")},
+			outdated: true,
+		},
+		{
+			name: "recommender follows the target",
+			seen: []*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 4, "b"), at(6, 5, "b")},
+		},
+		{
+			name: "target changed and changed back", seen: []*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 5, "a")},
+			outdated: true,
+		},
+		{
+			name: "target changed and changed back, observed late",
+			seen: []*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(6, 5, "a"), at(5, 4, "b"), at(6, 5, "a")}, outdated: true,
+		},
+		{
+			name: "old state observed late",
+			seen: []*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 5, "b"), at(4, 4, "a"), at(5, 5, "b")},
+		},
+		{name: "same target in another API version", seen: []*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), spelled(at(5, 4, "a"))}},
 	} {
-		var g Generations
-		for _, v := range c.seen {
-			g.observe(v, true)
-		}
-		require.Equal(t, c.outdated, g.Outdated(c.seen[len(c.seen)-1]), name)
+		t.Run(tc.name, func(t *testing.T) {
+			var g Generations
+			for _, v := range tc.seen {
+				g.observe(v, true)
+			}
+			require.Equal(t, tc.outdated, g.Outdated(tc.seen[len(tc.seen)-1]))
+		})
 	}
 	var none *Generations
 	require.True(t, none.Outdated(at(5, 4, "a")))

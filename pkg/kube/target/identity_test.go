@@ -49,12 +49,16 @@ func TestResolverRead_RejectsNonWorkloads(t *testing.T) {
 	var fleets testkit.Fleets
 	fleets.Put("ns", "bare", "", 2)
 	r := newResolver(t, client.NewScales(fleets.In(fake.NewClientset())).Scale)
-	for kind, want := range map[string]string{
-		"Fleet": "Fleet.example.com web does not exist in namespace ns", "Crate": "the kind has no scale subresource", "Flet": "no matches for kind",
+	for _, tc := range []struct{ name, kind, want string }{
+		{name: "missing object", kind: "Fleet", want: "Fleet.example.com web does not exist in namespace ns"},
+		{name: "kind without a scale subresource", kind: "Crate", want: "the kind has no scale subresource"},
+		{name: "unknown kind", kind: "Flet", want: "no matches for kind"},
 	} {
-		_, err := r.Read(t.Context(), NewKey("ns", "example.com/v1", kind, "web"))
-		require.ErrorIs(t, err, ErrNoWorkload)
-		require.ErrorContains(t, err, want)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := r.Read(t.Context(), NewKey("ns", "example.com/v1", tc.kind, "web"))
+			require.ErrorIs(t, err, ErrNoWorkload)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 	_, err := r.Read(t.Context(), NewKey("ns", "example.com/v1", "Fleet", "../x"))
 	require.ErrorIs(t, err, ErrNoWorkload)

@@ -415,15 +415,21 @@ func TestScaleCache_RejectsInvalidNames(t *testing.T) {
 	})}
 	r.scale = r.scales.get
 	long := strings.Repeat("x", 700_000)
-	for field, ref := range map[string]autoscalingv1.CrossVersionObjectReference{
-		"kind":                {APIVersion: "argoproj.io/v1", Kind: long, Name: "web"},
-		"name":                {APIVersion: "argoproj.io/v1", Kind: "Rollout", Name: long},
-		"group of apiVersion": {APIVersion: long + ".io/v1", Kind: "Rollout", Name: "web"},
+	for _, tc := range []struct {
+		name string
+		ref  autoscalingv1.CrossVersionObjectReference
+	}{
+		{name: "kind", ref: autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1", Kind: long, Name: "web"}},
+		{name: "name", ref: autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1", Kind: "Rollout", Name: long}},
+		{name: "group of apiVersion",
+			ref: autoscalingv1.CrossVersionObjectReference{APIVersion: long + ".io/v1", Kind: "Rollout", Name: "web"}},
 	} {
-		_, err := r.Selector(t.Context(), "shop", &ref)
-		require.ErrorContains(t, err, "spec.targetRef: "+field+` "xxx`)
-		require.ErrorContains(t, err, "must have at most ")
-		require.Less(t, len(err.Error()), 300)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := r.Selector(t.Context(), "shop", &tc.ref)
+			require.ErrorContains(t, err, "spec.targetRef: "+tc.name+` "xxx`)
+			require.ErrorContains(t, err, "must have at most ")
+			require.Less(t, len(err.Error()), 300)
+		})
 	}
 	require.Empty(t, r.scales.entries)
 }

@@ -83,16 +83,25 @@ func TestResolve_BuiltInKinds(t *testing.T) {
 		&appsv1.DaemonSet{ObjectMeta: named("x"), Spec: appsv1.DaemonSetSpec{Selector: selector()}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 1}},
 		&corev1.ReplicationController{ObjectMeta: named("x"), Spec: corev1.ReplicationControllerSpec{Selector: selector().MatchLabels, Replicas: &n}},
 		&batchv1.Job{ObjectMeta: named("x"), Spec: batchv1.JobSpec{Selector: selector()}}, cron)
-	for kind, version := range map[string]string{"Deployment": "apps/v1", "ReplicaSet": "", "StatefulSet": "apps/v1", "DaemonSet": "extensions/v1beta1",
-		"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1beta1"} {
-		got, err := r.Resolve(t.Context(), "ns", ref(version, kind, "x"))
-		require.NoError(t, err, kind)
-		require.Equal(t, "app=x", got.String(), kind)
-		replicas, known := r.Replicas(t.Context(), RefKey("ns", ref(version, kind, "x")))
-		require.Equal(t, kind != "Job" && kind != "CronJob", known, kind)
-		if known {
-			require.EqualValues(t, 3, replicas, kind)
-		}
+	for _, tc := range []struct{ name, version string }{
+		{name: "Deployment", version: "apps/v1"},
+		{name: "ReplicaSet"},
+		{name: "StatefulSet", version: "apps/v1"},
+		{name: "DaemonSet", version: "extensions/v1beta1"},
+		{name: "ReplicationController", version: "v1"},
+		{name: "Job", version: "batch/v1"},
+		{name: "CronJob", version: "batch/v1beta1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := r.Resolve(t.Context(), "ns", ref(tc.version, tc.name, "x"))
+			require.NoError(t, err)
+			require.Equal(t, "app=x", got.String())
+			replicas, known := r.Replicas(t.Context(), RefKey("ns", ref(tc.version, tc.name, "x")))
+			require.Equal(t, tc.name != "Job" && tc.name != "CronJob", known)
+			if known {
+				require.EqualValues(t, 3, replicas)
+			}
+		})
 	}
 }
 
@@ -138,27 +147,45 @@ func TestResolve_ErrorsNameProblemAndRemedy(t *testing.T) {
 		&appsv1.Deployment{ObjectMeta: named("none")},
 		&appsv1.Deployment{ObjectMeta: named("broken"), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Perhaps"}}}}},
 		&appsv1.Deployment{ObjectMeta: named("all"), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{}}})
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		ref  *autoscalingv1.CrossVersionObjectReference
 		want string
 	}{
-		{nil, "spec.targetRef is incomplete"},
-		{ref("apps/v1", "Deployment", ""), "spec.targetRef is incomplete"},
-		{ref("apps/v1", "Deployment", "nowhere"), "Deployment nowhere does not exist in namespace ns"},
-		{ref("apps/v1", "ReplicaSet", "rs"), "the target ReplicaSet rs is owned by Deployment d: set spec.targetRef to the owner"},
-		{ref("apps/v1", "ReplicaSet", "lost"), "cannot resolve the owners of the target ReplicaSet lost: Deployment gone does not exist"},
-		{ref("apps/v1", "Deployment", "none"), "has no label selector"},
-		{ref("apps/v1", "Deployment", "broken"), "cannot be used"},
-		{ref("apps/v1", "Deployment", "all"), "empty label selector, which selects every pod of the namespace"},
-		{ref("batch/v1", "CronJob", "nolabels"), "label selector"},
-		{ref("example.com/v1", "Thing", "nowhere"), "cannot read the scale subresource of the target Thing.example.com nowhere"},
-		{ref("example.com/v1", "Thing", "noselector"), "empty status.selector: its custom resource definition needs labelSelectorPath"},
-		{ref("example.com/v1", "Thing", "bad"), "cannot be used"},
-		{ref("example.com/v1", "Thing", "all"), "empty label selector"},
-		{ref("v1", "Secret", "s"), "not allowed"},
+		{name: "no reference", ref: nil, want: "spec.targetRef is incomplete"},
+		{name: "empty name", ref: ref("apps/v1", "Deployment", ""), want: "spec.targetRef is incomplete"},
+		{name: "missing target", ref: ref("apps/v1", "Deployment", "nowhere"), want: "Deployment nowhere does not exist in namespace ns"},
+		{
+			name: "target with an owner", ref: ref("apps/v1", "ReplicaSet", "rs"),
+			want: "the target ReplicaSet rs is owned by Deployment d: set spec.targetRef to the owner",
+		},
+		{
+			name: "target with a missing owner", ref: ref("apps/v1", "ReplicaSet", "lost"),
+			want: "cannot resolve the owners of the target ReplicaSet lost: Deployment gone does not exist",
+		},
+		{name: "no selector", ref: ref("apps/v1", "Deployment", "none"), want: "has no label selector"},
+		{name: "invalid selector", ref: ref("apps/v1", "Deployment", "broken"), want: "cannot be used"},
+		{
+			name: "empty selector", ref: ref("apps/v1", "Deployment", "all"),
+			want: "empty label selector, which selects every pod of the namespace",
+		},
+		{name: "template without labels", ref: ref("batch/v1", "CronJob", "nolabels"), want: "label selector"},
+		{
+			name: "missing custom resource", ref: ref("example.com/v1", "Thing", "nowhere"),
+			want: "cannot read the scale subresource of the target Thing.example.com nowhere",
+		},
+		{
+			name: "empty selector in the scale", ref: ref("example.com/v1", "Thing", "noselector"),
+			want: "empty status.selector: its custom resource definition needs labelSelectorPath",
+		},
+		{name: "invalid selector in the scale", ref: ref("example.com/v1", "Thing", "bad"), want: "cannot be used"},
+		{name: "blank selector in the scale", ref: ref("example.com/v1", "Thing", "all"), want: "empty label selector"},
+		{name: "forbidden scale", ref: ref("v1", "Secret", "s"), want: "not allowed"},
 	} {
-		_, err := r.Resolve(t.Context(), "ns", c.ref)
-		require.ErrorContains(t, err, c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := r.Resolve(t.Context(), "ns", tc.ref)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 	got, err := r.Selector(t.Context(), "ns", ref("apps/v1", "StatefulSet", "set"))
 	require.NoError(t, err, "the selector alone does not ask for owners")
@@ -181,16 +208,18 @@ func TestTopmost_FindsTopmostController(t *testing.T) {
 	top := func(apiVersion, kind, name string) (Key, bool, error) {
 		return r.Topmost(t.Context(), NewKey("ns", apiVersion, kind, name))
 	}
-	for _, c := range []struct{ kind, name, want string }{
-		{"ReplicaSet", "rs", "Deployment d"},
-		{"Deployment", "d", "Deployment d"},
-		{"Deployment", "plain", "Deployment plain"},
-		{"ReplicaSet", "rolled", "Rollout.argoproj.io roll"},
+	for _, tc := range []struct{ name, kind, object, want string }{
+		{name: "ReplicaSet of a Deployment", kind: "ReplicaSet", object: "rs", want: "Deployment d"},
+		{name: "Deployment without an owner", kind: "Deployment", object: "d", want: "Deployment d"},
+		{name: "Deployment of an owner that cannot be scaled", kind: "Deployment", object: "plain", want: "Deployment plain"},
+		{name: "ReplicaSet of a Rollout", kind: "ReplicaSet", object: "rolled", want: "Rollout.argoproj.io roll"},
 	} {
-		got, found, err := top("apps/v1", c.kind, c.name)
-		require.NoError(t, err)
-		require.True(t, found)
-		require.Equal(t, c.want, got.String())
+		t.Run(tc.name, func(t *testing.T) {
+			got, found, err := top("apps/v1", tc.kind, tc.object)
+			require.NoError(t, err)
+			require.True(t, found)
+			require.Equal(t, tc.want, got.String())
+		})
 	}
 	_, found, err := top("v1", "Node", "n")
 	require.NoError(t, err)
@@ -218,23 +247,50 @@ func TestResolver_RejectsPathsInReferences(t *testing.T) {
 		asked++
 		return scale("app=x", owner("example.com/v1", "Fleet", "..")), nil
 	}, &appsv1.ReplicaSet{ObjectMeta: named("rs", owner("example.com/v1", "Thing", "../../../kube-system/things/x"))})
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name string
 		ref  *autoscalingv1.CrossVersionObjectReference
 		want string
 	}{
-		{ref("example.com/v1", "Thing", "../../other/things/x"), `spec.targetRef: name "../../other/things/x": may not contain '/', because it is part of the path of a request`},
-		{ref("example.com/v1", "Thing", ".."), `spec.targetRef: name "..": may not be '..'`},
-		{ref("example.com/v1", "Thing", "%2e%2e"), `spec.targetRef: name "%2e%2e": may not contain '%'`},
-		{ref("example.com/v1", "Things/x", "y"), `spec.targetRef: kind "Things/x": may not contain '/'`},
-		{ref("example.com/v1", "Thing", "a\x1b[2J"), `spec.targetRef: name "a\x1b[2J": may not contain spaces, control characters or invalid UTF-8`},
-		{ref("example.com/v1", "Thing", "a\nb"), `spec.targetRef: name "a\nb": may not contain spaces`},
-		{ref("example.com/v1", "Thing", "a\u202eb"), `spec.targetRef: name "a\u202eb": may not contain spaces`},
-		{ref("example.com/v1", "Thing\x9b", "a"), `spec.targetRef: kind "Thing\x9b": may not contain spaces`},
-		{ref("example.com\t/v1", "Thing", "a"), `spec.targetRef: group of apiVersion "example.com\t": may not contain spaces`},
-		{ref("../v1", "Thing", "y"), `spec.targetRef: group of apiVersion "..": may not be '..'`},
+		{
+			name: "path in the name", ref: ref("example.com/v1", "Thing", "../../other/things/x"),
+			want: `spec.targetRef: name "../../other/things/x": may not contain '/', because it is part of the path of a request`,
+		},
+		{name: "parent folder as the name", ref: ref("example.com/v1", "Thing", ".."), want: `spec.targetRef: name "..": may not be '..'`},
+		{name: "escaped name", ref: ref("example.com/v1", "Thing", "%2e%2e"), want: `spec.targetRef: name "%2e%2e": may not contain '%'`},
+		{
+			name: "path in the kind", ref: ref("example.com/v1", "Things/x", "y"),
+			want: `spec.targetRef: kind "Things/x": may not contain '/'`,
+		},
+		{
+			name: "escape sequence in the name", ref: ref("example.com/v1", "Thing", "a\x1b[2J"),
+			want: `spec.targetRef: name "a\x1b[2J": may not contain spaces, control characters or invalid UTF-8`,
+		},
+		{
+			name: "line break in the name", ref: ref("example.com/v1", "Thing", "a\nb"),
+			want: `spec.targetRef: name "a\nb": may not contain spaces`,
+		},
+		{
+			name: "bidirectional control character in the name", ref: ref("example.com/v1", "Thing", "a\u202eb"),
+			want: `spec.targetRef: name "a\u202eb": may not contain spaces`,
+		},
+		{
+			name: "control character in the kind", ref: ref("example.com/v1", "Thing\x9b", "a"),
+			want: `spec.targetRef: kind "Thing\x9b": may not contain spaces`,
+		},
+		{
+			name: "tab in the group", ref: ref("example.com\t/v1", "Thing", "a"),
+			want: `spec.targetRef: group of apiVersion "example.com\t": may not contain spaces`,
+		},
+		{
+			name: "parent folder as the group", ref: ref("../v1", "Thing", "y"),
+			want: `spec.targetRef: group of apiVersion "..": may not be '..'`,
+		},
 	} {
-		_, err := r.Selector(t.Context(), "ns", c.ref)
-		require.ErrorContains(t, err, c.want)
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := r.Selector(t.Context(), "ns", tc.ref)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 	_, _, err := r.Topmost(t.Context(), NewKey("ns", "example.com/v1", "Thing", "../x"))
 	require.ErrorContains(t, err, `metadata.ownerReferences of a pod in namespace ns: name "../x": may not contain '/'`)

@@ -122,73 +122,102 @@ func TestReadArchive_ReportsInvalidSeries(t *testing.T) {
 			return "7"
 		}
 	}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name        string
 		cpu, memory func(time.Time) string
-		says        string
+		want        string
 		used        bool
 	}{
-		"no number": {at(10, "NaN"), always("1"), "column cpu_cores: ns/bad/app: is NaN, the first of 1 such, at 2026-03-02T08:10:00Z: expected a number, or no sample if unknown", false},
-		"infinite":  {always("1"), always("+Inf"), "column memory_bytes: ns/bad/app: is +Inf, the first of 13 such, at 2026-03-02T08:00:00Z: expected a number", false},
-		"negative":  {at(25, "-0.5"), always("1"), "column cpu_cores: ns/bad/app: is -0.5 at 2026-03-02T08:25:00Z: expected 0 or more", false},
-		"a text":    {at(5, `"much"`), always("1"), `column cpu_cores: ns/bad/app: cannot be read: `, false},
-		"a list":    {at(5, `[]`), always("1"), `column cpu_cores: ns/bad/app: cannot be read: `, false},
-		"a gap": {func(now time.Time) string {
-			if m := now.Sub(start).Minutes(); m > 10 && m < 45 {
-				return ""
-			}
-			return "1"
-		}, always(""), "column timestamp: ns/bad/app: 1 gaps, the longest of 35m0s: expected a sample every 5m0s; totals exclude gaps (used nevertheless)", true},
-		"too short": {at(0, "1"), always(""), "", false},
+		{
+			name: "not a number", cpu: at(10, "NaN"), memory: always("1"),
+			want: "column cpu_cores: ns/bad/app: is NaN, the first of 1 such, at 2026-03-02T08:10:00Z: " +
+				"expected a number, or no sample if unknown",
+		},
+		{
+			name: "infinite", cpu: always("1"), memory: always("+Inf"),
+			want: "column memory_bytes: ns/bad/app: is +Inf, the first of 13 such, at 2026-03-02T08:00:00Z: expected a number",
+		},
+		{
+			name: "negative", cpu: at(25, "-0.5"), memory: always("1"),
+			want: "column cpu_cores: ns/bad/app: is -0.5 at 2026-03-02T08:25:00Z: expected 0 or more",
+		},
+		{name: "text", cpu: at(5, `"much"`), memory: always("1"), want: `column cpu_cores: ns/bad/app: cannot be read: `},
+		{name: "list", cpu: at(5, `[]`), memory: always("1"), want: `column cpu_cores: ns/bad/app: cannot be read: `},
+		{
+			name: "gap",
+			cpu: func(now time.Time) string {
+				if m := now.Sub(start).Minutes(); m > 10 && m < 45 {
+					return ""
+				}
+				return "1"
+			},
+			memory: always(""),
+			want: "column timestamp: ns/bad/app: 1 gaps, the longest of 35m0s: expected a sample every 5m0s; " +
+				"totals exclude gaps (used nevertheless)",
+			used: true,
+		},
+		{
+			name:   "too short",
+			cpu:    func(now time.Time) string { return map[bool]string{true: "1"}[now.Equal(start)] },
+			memory: always(""),
+			want: "skipped 1 short-lived containers: expected at least two samples, 5m0s apart; " +
+				"a finer --history-resolution includes more of them",
+		},
 	} {
-		f := newFake(t)
-		f.container("ns", "before", "app")
-		if name == "too short" {
-			c.cpu = func(now time.Time) string { return map[bool]string{true: "1"}[now.Equal(start)] }
-			c.says = "skipped 1 short-lived containers: expected at least two samples, 5m0s apart; a finer --history-resolution includes more of them"
-		}
-		f.usage("ns", "bad-0", "app", c.cpu, c.memory)
-		f.container("ns", "later", "app")
-		found, problems := f.read(hour())
-		require.Len(t, problems, 1, name)
-		require.Contains(t, strings.ReplaceAll(problems[0], "ns/bad/bad-0/app", "ns/bad/app"), c.says, name)
-		want := []string{"ns/before before/app", "ns/later later/app"}
-		if c.used {
-			want = slices.Insert(want, 0, "ns/bad bad-0/app")
-		}
-		require.Equal(t, want, seriesNames(found), name)
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFake(t)
+			f.container("ns", "before", "app")
+			f.usage("ns", "bad-0", "app", tc.cpu, tc.memory)
+			f.container("ns", "later", "app")
+			found, problems := f.read(hour())
+			require.Len(t, problems, 1)
+			require.Contains(t, strings.ReplaceAll(problems[0], "ns/bad/bad-0/app", "ns/bad/app"), tc.want)
+			want := []string{"ns/before before/app", "ns/later later/app"}
+			if tc.used {
+				want = slices.Insert(want, 0, "ns/bad bad-0/app")
+			}
+			require.Equal(t, want, seriesNames(found))
+		})
 	}
 }
 
 func TestReadArchive_IsolatesFailingContainer(t *testing.T) {
-	for name, spoil := range map[string]func(w http.ResponseWriter, r *http.Request){
-		"(500, Internal Server Error)": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-		"(422, execution): too many samples": func(w http.ResponseWriter, _ *http.Request) {
+	for _, tc := range []struct {
+		name  string
+		want  string
+		spoil func(w http.ResponseWriter, r *http.Request)
+	}{
+		{name: "server error", want: "(500, Internal Server Error)",
+			spoil: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }},
+		{name: "rejected query", want: "(422, execution): too many samples", spoil: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusUnprocessableEntity)
 			fmt.Fprint(w, `{"status":"error","errorType":"execution","error":"too many samples"}`)
-		},
-		"truncated response": func(w http.ResponseWriter, _ *http.Request) {
+		}},
+		{name: "truncated response", want: "truncated response", spoil: func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},`)
-		},
-		"(internal): index": func(w http.ResponseWriter, _ *http.Request) {
+		}},
+		{name: "internal error", want: "(internal): index", spoil: func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"status":"error","errorType":"internal","error":"index"}`)
-		},
+		}},
 	} {
-		f := newFake(t)
-		for i := range 60 {
-			f.container("ns", fmt.Sprintf("web-%d", i), "app")
-		}
-		f.spoil = func(w http.ResponseWriter, r *http.Request, a rangeQuery) bool {
-			bad := slices.Contains(a.pods, "web-41") && strings.Contains(a.query, "memory_bytes")
-			if bad {
-				spoil(w, r)
+		t.Run(tc.name, func(t *testing.T) {
+			f := newFake(t)
+			for i := range 60 {
+				f.container("ns", fmt.Sprintf("web-%d", i), "app")
 			}
-			return bad
-		}
-		found, problems := f.read(hour())
-		require.Len(t, found, 59, name)
-		require.Len(t, problems, 1, name)
-		require.Contains(t, problems[0], "column memory_bytes: ns/web/web-41/app: from 2026-03-02T08:00:00Z to 2026-03-02T09:00:00Z: ", name)
-		require.Contains(t, problems[0], name)
+			f.spoil = func(w http.ResponseWriter, r *http.Request, a rangeQuery) bool {
+				bad := slices.Contains(a.pods, "web-41") && strings.Contains(a.query, "memory_bytes")
+				if bad {
+					tc.spoil(w, r)
+				}
+				return bad
+			}
+			found, problems := f.read(hour())
+			require.Len(t, found, 59)
+			require.Len(t, problems, 1)
+			require.Contains(t, problems[0], "column memory_bytes: ns/web/web-41/app: from 2026-03-02T08:00:00Z to 2026-03-02T09:00:00Z: ")
+			require.Contains(t, problems[0], tc.want)
+		})
 	}
 }
 
@@ -338,20 +367,29 @@ func TestReadArchive_SplitsQueriesOnTimeout(t *testing.T) {
 }
 
 func TestReadArchive_InvalidServerIsProblem(t *testing.T) {
-	for want, answer := range map[string]func(http.ResponseWriter){
-		"list containers: query http://127.0.0.1:": func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) },
-		"invalid character":                        func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
-		"want a list":                              func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":7}`) },
-		`no usage in this time range: expected series memory_bytes{pod=~".+"`: func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":[]}`) },
+	for _, tc := range []struct {
+		name   string
+		want   string
+		answer func(http.ResponseWriter)
+	}{
+		{name: "unauthorized", want: "list containers: query http://127.0.0.1:",
+			answer: func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }},
+		{name: "HTML", want: "invalid character", answer: func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }},
+		{name: "data is a number", want: "want a list",
+			answer: func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":7}`) }},
+		{name: "no series", want: `no usage in this time range: expected series memory_bytes{pod=~".+"`,
+			answer: func(w http.ResponseWriter) { fmt.Fprint(w, `{"status":"success","data":[]}`) }},
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w) }))
-		client, err := New(process.OS{}, Config{Address: server.URL, Timeout: time.Second})
-		require.NoError(t, err)
-		found, problems := newFake(t).readFrom(client, hour())
-		server.Close()
-		require.Empty(t, found)
-		require.Len(t, problems, 1)
-		require.Contains(t, problems[0], want)
+		t.Run(tc.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tc.answer(w) }))
+			client, err := New(process.OS{}, Config{Address: server.URL, Timeout: time.Second})
+			require.NoError(t, err)
+			found, problems := newFake(t).readFrom(client, hour())
+			server.Close()
+			require.Empty(t, found)
+			require.Len(t, problems, 1)
+			require.Contains(t, problems[0], tc.want)
+		})
 	}
 }
 

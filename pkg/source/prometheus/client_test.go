@@ -52,7 +52,8 @@ func TestClient_SendsQueryAsPOST(t *testing.T) {
 		fmt.Fprint(w, matrix(`{"metric":{"a":"b"},"values":[[1,"1"]]}`))
 	})
 	n := 0
-	answer, err := client.Range(t.Context(), Range{Query: "rate(x[1h])", Times: Times{at().Add(-time.Hour), time.Hour, 2}}, func(map[string]string, []Point) { n++ }, nil)
+	query := Range{Query: "rate(x[1h])", Times: Times{Start: at().Add(-time.Hour), Step: time.Hour, Count: 2}}
+	answer, err := client.Range(t.Context(), query, func(map[string]string, []Point) { n++ }, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, 1, answer.Points)
@@ -81,22 +82,24 @@ func TestClient_Authenticates(t *testing.T) {
 		got = r.Header.Get("Authorization")
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	}
-	for want, c := range map[string]Config{
-		"":                   {},
-		"Bearer secret":      {Token: "secret"},
-		"Basic dTpw":         {Username: "u", Password: "p"},
-		"Bearer one":         {TokenFile: file},
-		"Bearer from a file": {TokenFile: filepath.Join(t.TempDir(), "missing")},
+	for _, tc := range []struct {
+		name   string
+		config Config
+		want   string
+	}{
+		{name: "no credentials", config: Config{}},
+		{name: "token", config: Config{Token: "secret"}, want: "Bearer secret"},
+		{name: "user name and password", config: Config{Username: "u", Password: "p"}, want: "Basic dTpw"},
+		{name: "token file", config: Config{TokenFile: file}, want: "Bearer one"},
 	} {
-		client, _ := serve(t, c, handle)
-		err := ask(t, client)
-		if want == "Bearer from a file" {
-			require.ErrorContains(t, err, "--prometheus-bearer-token-file")
-			continue
-		}
-		require.NoError(t, err)
-		require.Equal(t, want, got)
+		t.Run(tc.name, func(t *testing.T) {
+			client, _ := serve(t, tc.config, handle)
+			require.NoError(t, ask(t, client))
+			require.Equal(t, tc.want, got)
+		})
 	}
+	missing, _ := serve(t, Config{TokenFile: filepath.Join(t.TempDir(), "missing")}, handle)
+	require.ErrorContains(t, ask(t, missing), "--prometheus-bearer-token-file")
 	client, _ := serve(t, Config{TokenFile: file}, handle)
 	require.NoError(t, ask(t, client))
 	require.NoError(t, os.WriteFile(file, []byte("two"), 0o600))
@@ -134,43 +137,78 @@ func TestClient_VerifiesTLS(t *testing.T) {
 }
 
 func TestClient_ErrorsContainServerMessage(t *testing.T) {
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name             string
 		code             int
 		kind, body, want string
 	}{
-		{400, "application/json", `{"status":"error","errorType":"bad_data","error":"parse error"}`, "rejected the query (400, bad_data): parse error"},
-		{422, "application/json", `{"status":"error","errorType":"execution","error":"too many samples"}`, "(422, execution): too many samples"},
-		{503, "text/plain; charset=utf-8", "starting up\n", "(503, Service Unavailable): starting up"},
-		{500, "text/html", "<html>", "(500, Internal Server Error)"},
-		{401, "", "", "(401, Unauthorized): Check --prometheus-bearer-token"},
-		{404, "", "", "(404, Not Found): Check --prometheus-address"},
-		{200, "", `{"status":"error","errorType":"internal","error":"late"}`, "(internal): late"},
-		{200, "", `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`, "returned a scalar: must return series"},
-		{200, "", `{"status":"success","data":{"resultType":"vector","result":[`, "truncated response"},
+		{
+			name: "error in JSON", code: 400, kind: "application/json",
+			body: `{"status":"error","errorType":"bad_data","error":"parse error"}`,
+			want: "rejected the query (400, bad_data): parse error",
+		},
+		{
+			name: "failed execution", code: 422, kind: "application/json",
+			body: `{"status":"error","errorType":"execution","error":"too many samples"}`, want: "(422, execution): too many samples",
+		},
+		{
+			name: "error in plain text", code: 503, kind: "text/plain; charset=utf-8", body: "starting up\n",
+			want: "(503, Service Unavailable): starting up",
+		},
+		{name: "HTML page", code: 500, kind: "text/html", body: "<html>", want: "(500, Internal Server Error)"},
+		{name: "unauthorized", code: 401, want: "(401, Unauthorized): Check --prometheus-bearer-token"},
+		{name: "not found", code: 404, want: "(404, Not Found): Check --prometheus-address"},
+		{
+			name: "error after success", code: 200, body: `{"status":"error","errorType":"internal","error":"late"}`,
+			want: "(internal): late",
+		},
+		{
+			name: "scalar result", code: 200, body: `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`,
+			want: "returned a scalar: must return series",
+		},
+		{
+			name: "truncated response", code: 200, body: `{"status":"success","data":{"resultType":"vector","result":[`,
+			want: "truncated response",
+		},
 	} {
-		client, told := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", c.kind)
-			w.WriteHeader(c.code)
-			fmt.Fprint(w, c.body)
+		t.Run(tc.name, func(t *testing.T) {
+			client, told := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", tc.kind)
+				w.WriteHeader(tc.code)
+				fmt.Fprint(w, tc.body)
+			})
+			require.ErrorContains(t, ask(t, client), tc.want)
+			require.Equal(t, []string{fmt.Sprint(tc.code, " post")}, *told)
 		})
-		require.ErrorContains(t, ask(t, client), c.want)
-		require.Equal(t, []string{fmt.Sprint(c.code, " post")}, *told)
 	}
 }
 
 func TestClient_ParsesRetryAfter(t *testing.T) {
-	for text, want := range map[string]time.Duration{"": 0, "7": 7 * time.Second, "-7": 0, "soon": 0, "99999999999": 0,
-		time.Now().Add(time.Hour).UTC().Format(http.TimeFormat): time.Hour, time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): 0} {
-		client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", text)
-			w.WriteHeader(http.StatusTooManyRequests)
+	for _, tc := range []struct {
+		name   string
+		header string
+		want   time.Duration
+	}{
+		{name: "none"},
+		{name: "seconds", header: "7", want: 7 * time.Second},
+		{name: "negative", header: "-7"},
+		{name: "not a number", header: "soon"},
+		{name: "out of range", header: "99999999999"},
+		{name: "date", header: time.Now().Add(time.Hour).UTC().Format(http.TimeFormat), want: time.Hour},
+		{name: "date in the past", header: time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", tc.header)
+				w.WriteHeader(http.StatusTooManyRequests)
+			})
+			var refused *Error
+			require.ErrorAs(t, ask(t, client), &refused)
+			require.InDelta(t, tc.want, refused.RetryAfter, float64(10*time.Second))
+			if tc.want == 0 {
+				require.Zero(t, refused.RetryAfter)
+			}
 		})
-		var refused *Error
-		require.ErrorAs(t, ask(t, client), &refused)
-		require.InDelta(t, want, refused.RetryAfter, float64(10*time.Second), text)
-		if want == 0 {
-			require.Zero(t, refused.RetryAfter, text)
-		}
 	}
 }
 
@@ -178,7 +216,7 @@ func TestClientRange_RequiresMatrix(t *testing.T) {
 	client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
 	})
-	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}}, nil, nil)
+	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{Start: at(), Step: time.Minute, Count: 2}}, nil, nil)
 	require.ErrorContains(t, err, "returned a vector: must return series over time")
 }
 
@@ -250,7 +288,9 @@ func TestClientRange_ReportsUnusableSeries(t *testing.T) {
 	})
 	var told []string
 	visited := 0
-	_, err := client.Range(t.Context(), Range{Query: "up", Times: Times{at(), time.Minute, 2}}, func(map[string]string, []Point) { visited++ }, func(labels map[string]string, at time.Time, what string) {
+	query := Range{Query: "up", Times: Times{Start: at(), Step: time.Minute, Count: 2}}
+	visit := func(map[string]string, []Point) { visited++ }
+	_, err := client.Range(t.Context(), query, visit, func(labels map[string]string, at time.Time, what string) {
 		told = append(told, fmt.Sprint(labels, at.Unix(), " ", what))
 	})
 	require.NoError(t, err)

@@ -89,39 +89,51 @@ func TestDecode_InvalidSeriesKeepsOthers(t *testing.T) {
 }
 
 func TestDecode_InvalidResponsesAreErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                               "truncated response",
-		"<html>":                         "invalid character",
-		"[]":                             "check that the server is Prometheus",
-		"{}":                             `status ""`,
-		`{"status":"success"}`:           "no data",
-		`{"status":"success","data":[]}`: "check that the server is Prometheus",
-		`{"status":"success","data":{"result":{}}}`:                                                           "want a list",
-		`{"status":"error","errorType":"execution","error":"too many samples"}`:                               "rejected the query (execution): too many samples",
-		strings.TrimSuffix(matrix(`{"metric":{},"values":[[1,"1"]]}`), `"1"]]}]}}`):                           "truncated response",
-		strings.TrimSuffix(matrix(`{"metric":{},"values":[[1,"1"]]},{"metric":{},"values":[[1,"1"]]}`), `}}`): "truncated response",
+	for _, tc := range []struct{ name, text, want string }{
+		{name: "empty", want: "truncated response"},
+		{name: "HTML", text: "<html>", want: "invalid character"},
+		{name: "list", text: "[]", want: "check that the server is Prometheus"},
+		{name: "no status", text: "{}", want: `status ""`},
+		{name: "no data", text: `{"status":"success"}`, want: "no data"},
+		{name: "data is a list", text: `{"status":"success","data":[]}`, want: "check that the server is Prometheus"},
+		{name: "result is an object", text: `{"status":"success","data":{"result":{}}}`, want: "want a list"},
+		{name: "rejected query", text: `{"status":"error","errorType":"execution","error":"too many samples"}`,
+			want: "rejected the query (execution): too many samples"},
+		{name: "truncated series", text: strings.TrimSuffix(matrix(`{"metric":{},"values":[[1,"1"]]}`), `"1"]]}]}}`),
+			want: "truncated response"},
+		{name: "truncated list of series",
+			text: strings.TrimSuffix(matrix(`{"metric":{},"values":[[1,"1"]]},{"metric":{},"values":[[1,"1"]]}`), `}}`),
+			want: "truncated response"},
 	} {
-		_, _, err := decode(text)
-		require.ErrorContains(t, err, want, text)
+		t.Run(tc.name, func(t *testing.T) {
+			_, _, err := decode(tc.text)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 }
 
 func TestDecode_EnforcesLimits(t *testing.T) {
 	one := `{"metric":{"a":"b"},"values":[[1,"1"]]}`
 	many := matrix(strings.TrimSuffix(strings.Repeat(one+",", 1000), ","))
-	for want, limits := range map[string]Limits{
-		"exceeds 999 series":              {Bytes: 1 << 20, SeriesBytes: 1 << 20, Series: 999},
-		"exceeds 20000 bytes":             {Bytes: 20_000, SeriesBytes: 1 << 20, Series: 1000},
-		"exceeds 900 bytes in one series": {Bytes: 1 << 20, SeriesBytes: 900, Series: 1000},
+	for _, tc := range []struct {
+		name   string
+		want   string
+		limits Limits
+	}{
+		{name: "too many series", want: "exceeds 999 series", limits: Limits{Bytes: 1 << 20, SeriesBytes: 1 << 20, Series: 999}},
+		{name: "response too large", want: "exceeds 20000 bytes", limits: Limits{Bytes: 20_000, SeriesBytes: 1 << 20, Series: 1000}},
+		{name: "series too large", want: "exceeds 900 bytes in one series", limits: Limits{Bytes: 1 << 20, SeriesBytes: 900, Series: 1000}},
 	} {
-		text := many
-		if limits.SeriesBytes == 900 {
-			text = matrix(`{"metric":{"a":"` + strings.Repeat("b", 2000) + `"},"values":[[1,"1"]]}`)
-		}
-		_, err := Decode(strings.NewReader(text), limits, func(map[string]string, []Point) {}, nil)
-		var large *TooLargeError
-		require.ErrorAs(t, err, &large, want)
-		require.ErrorContains(t, err, want)
+		t.Run(tc.name, func(t *testing.T) {
+			text := many
+			if tc.limits.SeriesBytes == 900 {
+				text = matrix(`{"metric":{"a":"` + strings.Repeat("b", 2000) + `"},"values":[[1,"1"]]}`)
+			}
+			_, err := Decode(strings.NewReader(text), tc.limits, func(map[string]string, []Point) {}, nil)
+			var large *TooLargeError
+			require.ErrorAs(t, err, &large)
+			require.ErrorContains(t, err, tc.want)
+		})
 	}
 	n := 0
 	_, err := Decode(iotest.OneByteReader(strings.NewReader(many)), Limits{Bytes: 1 << 20, SeriesBytes: 900, Series: 1000}, func(map[string]string, []Point) { n++ }, nil)

@@ -86,30 +86,33 @@ func TestLiveReader_WaitingTime(t *testing.T) {
 		err = live.Samples(t.Context(), func(s usage.Sample) { all = append(all, s.Pressure) })
 		return all, err
 	}
-	for _, c := range []struct {
+	for _, tc := range []struct {
+		name   string
 		answer string
 		code   int
 		wanted bool
 		want   []float64 // for CPU and memory
 		fails  string
 	}{
-		{series("0.2"), 200, true, []float64{0.2, 0}, ""},
-		{series("7"), 200, true, []float64{1, 0}, ""},
-		{"", 200, true, []float64{0, 0}, ""},
-		{series("0.2"), 200, false, []float64{0, 0}, ""},
-		{"", 502, true, []float64{0, 0}, "time that work waited for CPU from Prometheus: "},
+		{name: "share of waiting", answer: series("0.2"), code: 200, wanted: true, want: []float64{0.2, 0}},
+		{name: "share above one", answer: series("7"), code: 200, wanted: true, want: []float64{1, 0}},
+		{name: "no series", code: 200, wanted: true, want: []float64{0, 0}},
+		{name: "waiting not requested", answer: series("0.2"), code: 200, want: []float64{0, 0}},
+		{name: "failed query", code: 502, wanted: true, want: []float64{0, 0}, fails: "time that work waited for CPU from Prometheus: "},
 	} {
-		answer, code, asked = c.answer, c.code, 0
-		live.Waiting, live.WaitingUnknown = map[bool]string{true: "waited"}[c.wanted], false
-		got, err := shares()
-		require.Equal(t, c.want, got)
-		require.Equal(t, c.answer == "" && c.code == http.StatusOK, live.WaitingUnknown)
-		require.Equal(t, c.wanted, asked > 0)
-		if c.fails == "" {
-			require.NoError(t, err)
-		} else {
-			require.ErrorContains(t, err, c.fails)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			answer, code, asked = tc.answer, tc.code, 0
+			live.Waiting, live.WaitingUnknown = map[bool]string{true: "waited"}[tc.wanted], false
+			got, err := shares()
+			require.Equal(t, tc.want, got)
+			require.Equal(t, tc.answer == "" && tc.code == http.StatusOK, live.WaitingUnknown)
+			require.Equal(t, tc.wanted, asked > 0)
+			if tc.fails == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.fails)
+			}
+		})
 	}
 }
 
@@ -136,31 +139,49 @@ func TestLiveReader_Throttling(t *testing.T) {
 	require.NoError(t, err)
 	live := &LiveReader{Client: client, Window: 5 * time.Minute,
 		Usage: Usage{CPUMetric: "cpu", MemoryMetric: "mem", NamespaceLabel: "ns", PodLabel: "pod", ContainerLabel: "c"}}
-	for name, c := range map[string]struct {
+	for _, tc := range []struct {
+		name   string
 		answer string
 		code   int
 		wanted bool
 		want   []float64 // CPU of a and b, then memory of a and b
 		fails  string
 	}{
-		"one of two":        {series("b", "0.25"), 200, true, []float64{0, 0.25, 0, 0}, ""},
-		"a million":         {series("a", "1e6") + "," + series("b", "+Inf"), 200, true, []float64{1, 0, 0, 0}, ""},
-		"no number":         {series("a", "NaN") + "," + series("b", "-0.5"), 200, true, []float64{0, 0, 0, 0}, ""},
-		"nobody knows":      {"", 200, true, []float64{0, 0, 0, 0}, ""},
-		"nobody asks":       {series("b", "0.25"), 200, false, []float64{0, 0, 0, 0}, ""},
-		"without a label":   {`{"metric":{"ns":"ns","c":"b"},"value":[1772438400,"1"]}`, 200, true, []float64{0, 0, 0, 0}, ""},
-		"the query fails":   {"", 422, true, []float64{0, 0, 0, 0}, "time in which CPU limits were reached from Prometheus: "},
-		"a series is wrong": {series("a", "?") + "," + series("b", "0.25"), 200, true, []float64{0, 0.25, 0, 0}, ""},
+		{name: "series of one container", answer: series("b", "0.25"), code: 200, wanted: true, want: []float64{0, 0.25, 0, 0}},
+		{
+			name: "values above one", answer: series("a", "1e6") + "," + series("b", "+Inf"), code: 200, wanted: true,
+			want: []float64{1, 0, 0, 0},
+		},
+		{
+			name: "values that are not positive numbers", answer: series("a", "NaN") + "," + series("b", "-0.5"), code: 200, wanted: true,
+			want: []float64{0, 0, 0, 0},
+		},
+		{name: "no series", code: 200, wanted: true, want: []float64{0, 0, 0, 0}},
+		{name: "throttling not requested", answer: series("b", "0.25"), code: 200, want: []float64{0, 0, 0, 0}},
+		{
+			name: "series without a pod label", answer: `{"metric":{"ns":"ns","c":"b"},"value":[1772438400,"1"]}`, code: 200, wanted: true,
+			want: []float64{0, 0, 0, 0},
+		},
+		{
+			name: "failed query", code: 422, wanted: true, want: []float64{0, 0, 0, 0},
+			fails: "time in which CPU limits were reached from Prometheus: ",
+		},
+		{
+			name: "invalid value", answer: series("a", "?") + "," + series("b", "0.25"), code: 200, wanted: true,
+			want: []float64{0, 0.25, 0, 0},
+		},
 	} {
-		answer, code, live.Throttling, asked = c.answer, c.code, c.wanted, 0
-		var got []float64
-		err := live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s.Throttled) })
-		require.Equal(t, c.want, got, name)
-		require.Equal(t, c.wanted, asked > 0, name)
-		if c.fails == "" {
-			require.NoError(t, err, name)
-		} else {
-			require.ErrorContains(t, err, c.fails, name)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			answer, code, live.Throttling, asked = tc.answer, tc.code, tc.wanted, 0
+			var got []float64
+			err := live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s.Throttled) })
+			require.Equal(t, tc.want, got)
+			require.Equal(t, tc.wanted, asked > 0)
+			if tc.fails == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, tc.fails)
+			}
+		})
 	}
 }

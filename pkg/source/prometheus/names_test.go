@@ -24,10 +24,18 @@ func TestCommonPodNames_RemovesSuffixes(t *testing.T) {
 }
 
 func TestFoldLabelName_ConvertsToSnakeCase(t *testing.T) {
-	for name, want := range map[string]string{
-		"app.kubernetes.io/name": "app_kubernetes_io_name", "app_kubernetes_io_name": "app_kubernetes_io_name",
-		"appName": "app_name", "app_name": "app_name", "K8sApp": "k8s_app", "k8s-App": "k8s_app", "appURL": "app_url", "": "",
+	for _, tc := range []struct{ name, label, want string }{
+		{name: "prefix with dots and a slash", label: "app.kubernetes.io/name", want: "app_kubernetes_io_name"},
+		{name: "underscores", label: "app_kubernetes_io_name", want: "app_kubernetes_io_name"},
+		{name: "camel case", label: "appName", want: "app_name"},
+		{name: "snake case", label: "app_name", want: "app_name"},
+		{name: "number and capitals", label: "K8sApp", want: "k8s_app"},
+		{name: "hyphen", label: "k8s-App", want: "k8s_app"},
+		{name: "abbreviation", label: "appURL", want: "app_url"},
+		{name: "empty"},
 	} {
-		require.Equal(t, want, FoldLabelName(name), name)
+		t.Run(tc.name, func(t *testing.T) {
+			require.Equal(t, tc.want, FoldLabelName(tc.label))
+		})
 	}
 }

@@ -46,21 +46,26 @@ func TestRead_PlainAndCompressed(t *testing.T) {
 		"w,a,120,,3000,1,2000,,4000\r\n" +
 		"w,\"b,1\",60.5,0.25,,,,2,\n" +
 		"w,\"b,1\",61.5,1e-3,,,,2,"
-	for name, c := range map[string]string{"plain": content, "packed": packed(t, content)} {
-		found, problems := read(c, Options{MinMemory: 2000})
-		require.Empty(t, problems, name)
-		require.Len(t, found, 2)
-		a, b := found[0], found[1]
-		require.Equal(t, []int64{60e9, 120e9}, a.At)
-		require.InDelta(t, 500, a.Use[resources.CPU][0], 1e-9)
-		require.True(t, math.IsNaN(a.Use[resources.CPU][1]))
-		require.Equal(t, []float64{2000, 3000}, a.Use[resources.Memory], "raised to the least")
-		require.Equal(t, resources.NewList(1000, 2000), a.Requests)
-		require.Equal(t, resources.List{}.With(resources.Memory, 4000), a.Limits)
-		require.Equal(t, "b,1", b.Container)
-		require.Equal(t, []int64{60.5e9, 61.5e9}, b.At)
-		require.False(t, b.Has(resources.Memory))
-		require.Equal(t, resources.List{}.With(resources.CPU, 2000), b.Limits)
+	for _, tc := range []struct{ name, content string }{
+		{name: "plain", content: content},
+		{name: "packed", content: packed(t, content)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			found, problems := read(tc.content, Options{MinMemory: 2000})
+			require.Empty(t, problems)
+			require.Len(t, found, 2)
+			a, b := found[0], found[1]
+			require.Equal(t, []int64{60e9, 120e9}, a.At)
+			require.InDelta(t, 500, a.Use[resources.CPU][0], 1e-9)
+			require.True(t, math.IsNaN(a.Use[resources.CPU][1]))
+			require.Equal(t, []float64{2000, 3000}, a.Use[resources.Memory], "raised to the least")
+			require.Equal(t, resources.NewList(1000, 2000), a.Requests)
+			require.Equal(t, resources.List{}.With(resources.Memory, 4000), a.Limits)
+			require.Equal(t, "b,1", b.Container)
+			require.Equal(t, []int64{60.5e9, 61.5e9}, b.At)
+			require.False(t, b.Has(resources.Memory))
+			require.Equal(t, resources.List{}.With(resources.CPU, 2000), b.Limits)
+		})
 	}
 }
 
