@@ -1,6 +1,7 @@
 package disruption
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -167,6 +168,9 @@ func (p *Pod) Need() Need {
 		after := c.After()
 		for k := range resources.Kind(resources.Kinds) {
 			has := max(c.Spec.Requests.Value(k), c.Actual.Requests.Value(k))
+			if p.Resize == ResizeInfeasible { // as convert.Footprints counts it
+				has = c.Actual.Requests.Value(k)
+			}
 			if by := after.Requests.Value(k) - has; by != 0 {
 				n.After = n.After.With(k, n.After.Value(k).Add(by))
 			}
@@ -270,9 +274,11 @@ func (v *VPA) protection(p *Pod, evict bool) reason.Reason {
 // forbidsRestart excludes OlderRevision, because a restart keeps the revision of the pod.
 func forbidsRestart(protection reason.Reason) bool { return protection != reason.OlderRevision }
 
+// forPod returns the input for a pod. A held pod that needs memory is not evicted either, because
+// its replacement would get the whole change.
 func (s DecisionInput) forPod(v *VPA, p *Pod) DecisionInput {
 	if s.Mode == InPlaceOrRecreate {
-		if s.protected = v.protection(p, true); s.protected != "" {
+		if s.protected = cmp.Or(p.Held, v.protection(p, true)); s.protected != "" {
 			s.Mode, s.Ungated = InPlace, true
 		}
 	}

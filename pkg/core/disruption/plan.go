@@ -233,7 +233,7 @@ func (p *plan) planVPA(v *VPA) {
 			p.skip(v, pod, a.Reason)
 		} else if held == "" {
 			candidates = append(candidates, candidate{pod, a})
-		} else if memory := pod.onlyOOMMemory(); memory != nil {
+		} else if memory := pod.onlyOOMMemory(); memory != nil && v.Mode.Resizes() {
 			candidates = append(candidates, candidate{memory, a})
 		} else {
 			p.skip(v, pod, held)
