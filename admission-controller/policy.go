@@ -161,7 +161,7 @@ func completeKept(kept []policy.Container, pod *corev1.Pod) []policy.Container {
 	return kept
 }
 
-// sharing is nil for ordinary sizing. Like the updater, it requires a policy status with sharing.
+// sharingOf is nil for ordinary sizing. Like the updater, it requires a policy status with sharing.
 func (h podHandler) sharingOf(d *fleet.Decision, vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, remembered rollout.State, now time.Time) *policy.Sharing {
 	if d.Policy == nil || !h.policies.Snapshot().IsSharing(d.Policy.Name) {
 		return nil

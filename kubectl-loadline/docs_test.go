@@ -19,7 +19,7 @@ var commandOf = regexp.MustCompile("(?m)(?:^(?:\\$ )?|`)(?:bin/)?kubectl[ -]load
 // words splits a command into arguments as a shell without variables does, up to a comment or
 // another command.
 func words(command string) (all []string) {
-	for _, word := range strings.Fields(command) {
+	for word := range strings.FieldsSeq(command) {
 		word, last := strings.CutSuffix(word, ";")
 		if strings.HasPrefix(word, "#") || strings.ContainsAny(word, "|&<>") {
 			return all

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,10 +45,8 @@ func (w *world) requirePodCached(name string, cached bool) {
 		}
 		w.loop.deleteRemovedPods()
 		for _, v := range w.loop.Model.VPAs() {
-			for _, pod := range v.PodNames() {
-				if pod == name {
-					return cached
-				}
+			if slices.Contains(v.PodNames(), name) {
+				return cached
 			}
 		}
 		return !cached

@@ -80,7 +80,7 @@ func (l *Loop) newScores(it *iteration) scores {
 }
 
 func (it *iteration) skipped() []disruption.Skip {
-	all := append(append(it.plan.Skipped, it.pods.Skipped...), it.view.Skipped...)
+	all := slices.Concat(it.plan.Skipped, it.pods.Skipped, it.view.Skipped)
 	for i := range it.plan.Actions {
 		if a := &it.plan.Actions[i]; a.Skip != "" {
 			all = append(all, disruption.Skip{Subject: a.Subject, Reason: a.Skip})
@@ -91,6 +91,10 @@ func (it *iteration) skipped() []disruption.Skip {
 
 func (it *iteration) logProblems(ctx context.Context) {
 	for _, p := range it.plan.Problems {
+		if p.VPA == "" {
+			klog.FromContext(ctx).Error(errors.New(p.Panic), "Recovered from a panic while reading the pods without a VPA, please report it")
+			continue
+		}
 		klog.FromContext(ctx).Error(errors.New(p.Panic), "Skipping the pods of a VPA: recovered from a panic of the planner, please report it", "vpa", klog.KRef(p.Namespace, p.VPA))
 	}
 }

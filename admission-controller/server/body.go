@@ -187,7 +187,7 @@ func (s *slots) leave(namespace string, n *namespaceSlots, held []chan struct{})
 	}
 }
 
-// takeSlot waits until half of the time since start has passed. A free slot needs no timer.
+// takeSlot waits for a slot until halfway between start and the deadline of ctx. A free slot needs no timer.
 func takeSlot(ctx context.Context, start time.Time, slot chan struct{}) bool {
 	select {
 	case slot <- struct{}{}:

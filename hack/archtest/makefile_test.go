@@ -45,7 +45,7 @@ func TestMakefile_RunsEachSkippedTest(t *testing.T) {
 		}
 		return err
 	}))
-	for _, pattern := range strings.Split(variable("SIMULATIONS"), "|") {
+	for pattern := range strings.SplitSeq(variable("SIMULATIONS"), "|") {
 		require.True(t, used[pattern], "SIMULATIONS of the Makefile: no test is called %s", pattern)
 	}
 }

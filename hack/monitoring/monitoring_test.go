@@ -107,9 +107,9 @@ func field(t *testing.T, in reflect.Type, name string) reflect.Type {
 		in = in.Elem()
 	}
 	require.Equal(t, reflect.Struct, in.Kind(), name)
-	for i := range in.NumField() {
-		if tag, _, _ := strings.Cut(in.Field(i).Tag.Get("json"), ","); tag == name {
-			out := in.Field(i).Type
+	for field := range in.Fields() {
+		if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name {
+			out := field.Type
 			for out.Kind() == reflect.Pointer {
 				out = out.Elem()
 			}

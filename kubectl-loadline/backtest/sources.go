@@ -153,7 +153,7 @@ func (f file) Read(ctx context.Context, _ func(workload, container string) bool)
 			yield(nil, &trace.Problem{File: f.name, Text: fmt.Sprintf("cannot be opened: %v", err)})
 			return
 		}
-		defer content.Close() //nolint:errcheck // it was only read
+		defer content.Close()
 		for r, problem := range trace.Read(content, filepath.Base(f.name), f.options) {
 			if problem != nil {
 				problem.File = f.name

@@ -68,7 +68,7 @@ func historyOf(ctx context.Context, own versioned.Interface, q inventory.Request
 	a := &historyReport{Entries: []historyEntry{}}
 	records, err := own.LoadlineV1alpha1().SizingRecords(q.Namespace).List(ctx, metav1.ListOptions{})
 	switch {
-	case err != nil && !apierrors.IsNotFound(err): // the definition is not installed
+	case err != nil && !apierrors.IsNotFound(err): // not found: the CRD is not installed
 		a.Problems = append(a.Problems, fmt.Sprintf("list SizingRecords: %v", err))
 	case err == nil:
 		for i := range records.Items {
@@ -122,7 +122,7 @@ func (a *historyReport) rounds(r *loadlinev1alpha1.SizingRecord) {
 	}
 	for i := range r.Status.Rounds {
 		round := &r.Status.Rounds[i]
-		outcome := cmp.Or(string(round.Outcome), "goes on")
+		outcome := cmp.Or(string(round.Outcome), "in progress")
 		a.Entries = append(a.Entries, historyEntry{round.Time.Time, r.Namespace, object, roundText(round), outcome, round.Reason})
 	}
 }

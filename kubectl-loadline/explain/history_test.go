@@ -28,7 +28,7 @@ func TestHistory_OutputMatchesDocs(t *testing.T) {
 	a, err := historyOf(t.Context(), own, inventory.Request{Namespace: "shop", Kube: kube})
 	require.NoError(t, err)
 	require.Len(t, a.Entries, 3)
-	require.Equal(t, historyEntry{plugintest.Before(10).UTC(), "shop", "Deployment web", "pods changed: 3, a cpu 1400m to 1200m", "goes on", ""}, withUTC(a.Entries[1]))
+	require.Equal(t, historyEntry{plugintest.Before(10).UTC(), "shop", "Deployment web", "pods changed: 3, a cpu 1400m to 1200m", "in progress", ""}, withUTC(a.Entries[1]))
 	plugintest.InTheDocs(t, "history -n shop", plugintest.Printed(t, a, "table"))
 	a, err = historyOf(t.Context(), own, inventory.Request{Namespace: "shop", Name: "web-1-b", Kube: kube})
 	require.NoError(t, err)

@@ -172,7 +172,7 @@ func (r *rolloutReport) lastRound() []row {
 		return []row{{"last round", "none: no pod was changed yet"}}
 	}
 	last := r.State.Rounds[0]
-	outcome := cmp.Or(string(last.Outcome), "goes on")
+	outcome := cmp.Or(string(last.Outcome), "in progress")
 	if last.Reason != "" {
 		outcome += ": " + string(last.Reason)
 	}

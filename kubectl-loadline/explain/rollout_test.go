@@ -195,7 +195,7 @@ SizingPolicy: shop, mode Canary
 SizingPolicy: shop, mode Canary
   phase         Canary, 0 of 1 members did well, since 2026-03-02T07:58:00Z
   not promoted  RoundOpen: its members are still changed or observed
-  last round    2026-03-02T07:40:00Z, pods changed: 1, goes on
+  last round    2026-03-02T07:40:00Z, pods changed: 1, in progress
                 container a: cpu 800m to 400m
   new pods      as they are written: InitialSizingOff
   pod web-1     under observation since 2026-03-02T07:58:00Z, until 2026-03-02T08:03:00Z
@@ -289,7 +289,7 @@ SizingPolicy: shop, mode Auto
 		"paused under observation": {shown{rollout: auto, Notes: convert.FormatChange(lowered(2)), state: rollout.State{Mode: fleet.Auto, Rounds: round("", "")},
 			edit: func(p *loadlinev1alpha1.SizingPolicy, _ *loadlinev1alpha1.SizingRecord) { p.Spec.Paused = new(true) }}, `
 SizingPolicy: shop, mode Recommend; running pods are skipped: PolicyPaused
-  last round  2026-03-02T07:40:00Z, pods changed: 1, goes on
+  last round  2026-03-02T07:40:00Z, pods changed: 1, in progress
               container a: cpu 800m to 400m
   new pods    as they are written: PolicyPaused
   pod web-1   under observation since 2026-03-02T07:58:00Z, until 2026-03-02T08:03:00Z

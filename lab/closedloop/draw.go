@@ -93,7 +93,7 @@ func draw(s *Scenario, names []string, outcomes []*Outcome) string {
 // days returns at most nine evenly spaced days to label.
 func days(length time.Duration) (named []time.Duration) {
 	all := length / day
-	for d := time.Duration(0); d <= all; d += (all + 7) / 8 {
+	for d := time.Duration(0); d <= all; d += max((all+7)/8, 1) {
 		named = append(named, d)
 	}
 	return named

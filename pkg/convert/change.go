@@ -3,6 +3,7 @@ package convert
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,9 +80,7 @@ func FitsAnnotation(c rollout.Change) bool {
 
 func storeList(l resources.List) storedResources {
 	list := storedResources{}
-	for name, q := range (Format{}).List(l) {
-		list[name] = q
-	}
+	maps.Copy(list, Format{}.List(l))
 	return list
 }
 

@@ -40,29 +40,14 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	if r := spec.Rollout; r != nil && r.HPA != nil {
 		policy.IgnoresHPAs = *r.HPA == loadlinev1alpha1.HPAProceed
 	}
-	if spec.Sharing != nil {
-		policy.Sharing = readSharing(spec.Sharing)
-		if policy.Sharing.Mode == fleet.SharingOn && !RolloutSettings(p).Recreate {
-			policy.Sharing.Evict = false
-		}
-		if policy.Sharing.RestrictsUserVPAs && policy.Sharing.Mode == fleet.SharingOn && spec.ResourcePolicy != nil {
-			policy.Sharing.Max = new(Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: spec.ResourcePolicy}}))
-		}
-	}
+	policy.Sharing = policySharing(p)
 	if spec.Priority != nil {
 		policy.Priority = int(*spec.Priority)
 	}
 	if spec.Namespaces.Selector != nil {
 		policy.Namespaces.Selector = parseSelector(spec.Namespaces.Selector)
 	}
-	for i := range spec.Workloads {
-		w := &spec.Workloads[i]
-		match := fleet.Match{Group: apiGroup(w.APIVersion), Kind: w.Kind, Name: w.Name}
-		if w.Selector != nil && fleet.Listed(match.Group, match.Kind) {
-			match.Selector = parseSelector(w.Selector)
-		}
-		policy.Workloads = append(policy.Workloads, match)
-	}
+	policy.Workloads = workloadMatches(spec.Workloads)
 	if spec.Rollout != nil && spec.Rollout.Mode != nil {
 		policy.Mode, _ = fleet.ParseMode(string(*spec.Rollout.Mode))
 	}
@@ -73,6 +58,33 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 		}
 	}
 	return policy
+}
+
+func policySharing(p *loadlinev1alpha1.SizingPolicy) fleet.Sharing {
+	spec := &p.Spec
+	if spec.Sharing == nil {
+		return fleet.Sharing{}
+	}
+	shared := readSharing(spec.Sharing)
+	if shared.Mode == fleet.SharingOn && !RolloutSettings(p).Recreate {
+		shared.Evict = false
+	}
+	if shared.RestrictsUserVPAs && shared.Mode == fleet.SharingOn && spec.ResourcePolicy != nil {
+		shared.Max = new(Rules(&vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: spec.ResourcePolicy}}))
+	}
+	return shared
+}
+
+func workloadMatches(selected []loadlinev1alpha1.WorkloadSelection) (matches []fleet.Match) {
+	for i := range selected {
+		w := &selected[i]
+		match := fleet.Match{Group: apiGroup(w.APIVersion), Kind: w.Kind, Name: w.Name}
+		if w.Selector != nil && fleet.Listed(match.Group, match.Kind) {
+			match.Selector = parseSelector(w.Selector)
+		}
+		matches = append(matches, match)
+	}
+	return matches
 }
 
 var initialSizing = map[loadlinev1alpha1.InitialSizing]fleet.InitialSizing{

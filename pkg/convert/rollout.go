@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 )
 
-// Rollout returns the rollout settings of a policy. Absent fields have their defaults.
+// RolloutSettings returns the rollout settings of a policy. Absent fields have their defaults.
 func RolloutSettings(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
 	r := p.Spec.Rollout
 	if r == nil {

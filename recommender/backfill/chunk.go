@@ -289,8 +289,7 @@ func (l *Loader) directory(ctx context.Context) (*directory, error) {
 }
 
 func isQueryError(answer prometheus.Response, err error) bool {
-	var refused *prometheus.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*prometheus.Error](err); ok {
 		return refused.Code == http.StatusBadRequest || refused.Code == http.StatusUnprocessableEntity
 	}
 	return answer.Type == "scalar" || answer.Type == "string"

@@ -170,7 +170,7 @@ func TestSave_ResumesAfterDeadline(t *testing.T) {
 		return false, nil, nil
 	})
 	var vpas []*model.VPA
-	for _, name := range strings.Fields("a b c d e f g h") {
+	for name := range strings.FieldsSeq("a b c d e f g h") {
 		vpas = append(vpas, b.setContents(name, map[string]checkpoint.Content{"x": content(3)}))
 	}
 	b.Timeout = saveTimeout

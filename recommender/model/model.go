@@ -8,7 +8,7 @@
 // dropped within hours. The revision of a VPA changes when its recommendation or checkpoints must
 // be computed again.
 //
-// Changes and OOMs are queues between informers and the loop. PodOOMs and EvictionOOMs detect
+// Changes and KillQueue are queues between informers and the loop. PodOOMs and EvictionOOMs detect
 // kills. Roster lists VPAs with the selectors of their targets.
 //
 // Model belongs to the goroutine of the loop, which modifies it, the store and the sketches inside

@@ -20,11 +20,11 @@ import (
 
 const queueLimit = 5000
 
-// OOMs queues kills for the next iteration. Add never blocks. It drops and counts kills while the
+// KillQueue queues kills for the next iteration. Add never blocks. It drops and counts kills while the
 // queue is full.
 //
 //	update of a known pod ────────────────────────────────────┐
-//	new pod ── waits in Changes until its containers are known ┼─ OOMs ── Drain
+//	new pod ── waits in Changes until its containers are known ┼─ KillQueue ── Drain
 //	event of a memory eviction ── waits for its pod ───────────┘
 type KillQueue struct {
 	mu        sync.Mutex

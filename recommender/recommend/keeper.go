@@ -149,7 +149,7 @@ func (k *SketchKeeper) isStarting(v *model.VPA, s *usage.Sample) bool {
 	return needs.Starting(s.At.Sub(k.Pods.Started(s.Container)), convert.BoostDuration(v.Object, s.Container.Container))
 }
 
-// Killed adds an accepted kill to the sketches.
+// ObserveKill adds an accepted kill to the sketches.
 func (k *SketchKeeper) ObserveKill(oom usage.OOM) {
 	if k.active == 0 {
 		return

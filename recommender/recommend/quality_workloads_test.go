@@ -281,6 +281,7 @@ func TestWorkloadQuality_MatchesDocs(t *testing.T) {
 	require.NoError(t, testutil.GatherAndCompare(s.registry, bytes.NewReader(example)))
 }
 
+// The race detector finds reads without the lock.
 func TestWorkloadQuality_CollectsDuringIteration(t *testing.T) {
 	s := newQualityFixture(t)
 	s.publish(target("app", "1", "1"))

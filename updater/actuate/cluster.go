@@ -58,7 +58,7 @@ type Change struct {
 	Mark *sharing.Mark
 }
 
-// Protects reports whether the change prevents harm, so that it may use the reserve of the write
+// IsUrgent reports whether the change prevents harm, so that it may use the reserve of the write
 // limit: more memory after an OOM kill, or the peak of a pod that stops sharing.
 func (c Change) IsUrgent() bool {
 	return c.OOMResize || c.Cause == disruption.ShareEnded || c.Cause == disruption.ShareReverted
@@ -205,7 +205,7 @@ func (c *Cluster) AddBoost(ctx context.Context, change Change) error {
 	return nil
 }
 
-// resize returns the change it sent, which cuts less if memory is in use.
+// patchResources returns the change it sent, which cuts less if memory is in use.
 func (c *Cluster) patchResources(ctx context.Context, change Change) (_ Change, note rollout.Change, err error) {
 	failed := func(err error) (Change, rollout.Change, error) {
 		if errors.Is(err, ErrRateLimited) {

@@ -112,15 +112,15 @@ type run struct {
 
 	now     time.Time
 	done    Done
-	resized map[string]bool // by pod UID: changed in this run, its share stays
-	marks   map[string]*sharing.Mark
+	resized map[string]bool          // by pod UID: changed in this run, its share is not sent again
+	marks   map[string]*sharing.Mark // by pod UID: marks to write with the resize
 	turns   writeTurns
 
 	maybeApplied bool // the change in progress was made, or may have been
 }
 
-// Run runs a plan until the rate limit or ctx ends it. The order is: reverted shares and
-// recommendations joined with them, other recommendations, other shares. Namespaces with slow
+// Run runs a plan until the rate limit or ctx ends it. The order is: recommendations joined with
+// reverted shares, other reverted shares, other recommendations, other shares. Namespaces with slow
 // writes come last, see writeTurns.
 func (r *Runner) Run(ctx context.Context, plan *Plan, now time.Time) Done {
 	if r.slowNamespaces == nil {
@@ -277,6 +277,21 @@ func (w *run) recordSent(of disruption.Subject, err error) {
 	}
 }
 
+// unsentResizes are the errors of Executor.Resize after which no resize was sent.
+var unsentResizes = []struct {
+	err     error
+	reason  reason.Reason
+	counts  bool // as an attempt, with the outcome
+	outcome Outcome
+}{
+	{err: ErrInUse, reason: reason.MemoryInUse, counts: true, outcome: OutcomePrevented},
+	{err: ErrRateLimited, reason: reason.RateLimited, counts: true, outcome: OutcomeLimited},
+	{err: ErrRestarting, reason: reason.RestartInProgress},
+	{err: snapshot.ErrStale, reason: reason.PodChanged},
+	{err: ErrNotRecordable, reason: reason.NotRecordable},
+	{err: ErrTurnEnded, reason: turnEnded},
+}
+
 func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 	note, err := w.Executor.Resize(ctx, c)
 	w.recordSent(c.Subject, err)
@@ -289,25 +304,19 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 		}
 		w.Holds.Changed(ctx, c.Subject, note)
 		return ""
-	case errors.Is(err, ErrInUse):
-		w.recordAttempt(c, OutcomePrevented)
-		return reason.MemoryInUse
-	case errors.Is(err, ErrRestarting):
-		return reason.RestartInProgress
-	case errors.Is(err, snapshot.ErrStale): // nothing was tried
-		return reason.PodChanged
-	case errors.Is(err, ErrNotRecordable):
-		return reason.NotRecordable
 	case errors.Is(err, ErrDryRun):
 		w.resized[c.UID] = true
 		return ""
-	case errors.Is(err, ErrTurnEnded):
-		return turnEnded
-	case errors.Is(err, ErrRateLimited):
-		w.recordAttempt(c, OutcomeLimited)
-		return reason.RateLimited
 	case client.IsWriteLimited(err):
 		return w.Holds.LimitWrites(c.Namespace)
+	}
+	for _, u := range unsentResizes {
+		if errors.Is(err, u.err) {
+			if u.counts {
+				w.recordAttempt(c, u.outcome)
+			}
+			return u.reason
+		}
 	}
 	if c.Share != nil && Rejected(err) { // perhaps only for the share, which evicts no pod
 		c.Share, c.Mark = nil, nil

@@ -138,29 +138,9 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	if isMissedByWebhook(pod, now) {
 		return 0, q.addMissedBoost(ctx, pod, now)
 	}
-	vpa, found, err := q.Reader.Controlling(ctx, pod, false)
-	if err != nil { // without the owner, the VPA is unknown
-		return 0, fmt.Errorf("find the VPA of the pod: %w", err)
-	}
-	if found {
-		q.forgetSearch(name)
-	} else if pause := q.nextSearch(name); pause > 0 {
-		klog.FromContext(ctx).V(4).Info("Startup boost not removed yet: found no VPA that controls the pod", "pod", klog.KObj(pod))
-		return pause, nil
-	}
-	if found && (q.Reader.Generations.Outdated(vpa.Object) || convert.UnreadableReason(vpa.Object) != "") {
-		return outdatedPause, nil
-	}
-	if !found {
-		// No VPA: no other component would remove the boost.
-		vpa = snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, vpa.Ranges)
-		vpa.Object.Namespace, vpa.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
-	}
-	if vpas := []snapshot.VPA{vpa}; found {
-		if e := q.Policies.Resolve(ctx, vpas, now)[0]; e.Skip != "" || e.Decision.Reason != "" {
-			vpas[0].Recommendation = nil // no pod changes: it gets its original resources
-		}
-		vpa = vpas[0]
+	vpa, pause, err := q.controllingVPA(ctx, pod, now)
+	if err != nil || pause > 0 {
+		return pause, err
 	}
 	verdict := Judge(vpa, pod, now)
 	if len(verdict.Expired) == 0 {
@@ -185,14 +165,47 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 			return budgetPause, err
 		}
 	}
-	err = q.removeBoost(ctx, vpa, pod, verdict, now)
+	return retryPause(q.removeBoost(ctx, vpa, pod, verdict, now), verdict.NextExpiry)
+}
+
+// retryPause returns when to try again after a boost was not removed for a temporary reason, or next.
+func retryPause(err error, next time.Duration) (time.Duration, error) {
 	switch {
 	case errors.Is(err, actuate.ErrRestarting):
 		return budgetPause, nil
 	case errors.Is(err, snapshot.ErrStale):
 		return stalePause, nil
 	}
-	return verdict.NextExpiry, err
+	return next, err
+}
+
+// controllingVPA returns the VPA of a pod with its effective policy applied, or how long to wait for
+// it. For a pod that stays without a VPA it returns one in mode Off, because no other component
+// would remove the boost.
+func (q *Queue) controllingVPA(ctx context.Context, pod *corev1.Pod, now time.Time) (vpa snapshot.VPA, pause time.Duration, err error) {
+	name := cache.MetaObjectToName(pod)
+	vpa, found, err := q.Reader.Controlling(ctx, pod, false)
+	if err != nil { // without the owner, the VPA is unknown
+		return vpa, 0, fmt.Errorf("find the VPA of the pod: %w", err)
+	}
+	if !found {
+		if pause := q.nextSearch(name); pause > 0 {
+			klog.FromContext(ctx).V(4).Info("Startup boost not removed yet: found no VPA that controls the pod", "pod", klog.KObj(pod))
+			return vpa, pause, nil
+		}
+		vpa = snapshot.NewVPA(&vpav1.VerticalPodAutoscaler{}, vpa.Ranges)
+		vpa.Object.Namespace, vpa.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+		return vpa, 0, nil
+	}
+	q.forgetSearch(name)
+	if q.Reader.Generations.Outdated(vpa.Object) || convert.UnreadableReason(vpa.Object) != "" {
+		return vpa, outdatedPause, nil
+	}
+	vpas := []snapshot.VPA{vpa}
+	if e := q.Policies.Resolve(ctx, vpas, now)[0]; e.Skip != "" || e.Decision.Reason != "" {
+		vpas[0].Recommendation = nil // no pod changes: it gets its original resources
+	}
+	return vpas[0], 0, nil
 }
 
 // Judge returns the verdict about the startup boosts of a pod at now. An unreadable annotation, or

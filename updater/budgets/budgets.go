@@ -101,7 +101,7 @@ func (b *Budgets) Oversized(pod *corev1.Pod, now time.Time) error {
 	return nil
 }
 
-// Mark adds budgets, and other pods that may be restarting, in namespaces of planned disruptions.
+// AddBudgets adds budgets, and other pods that may be restarting, in namespaces of planned disruptions.
 func (b *Budgets) AddBudgets(v *disruption.View, plan []disruption.Action, now time.Time) {
 	namespaces := map[string]bool{}
 	for i := range plan {

@@ -60,7 +60,7 @@ func (p *Planner) readCapacity(ctx context.Context, view *disruption.View) {
 	}
 }
 
-// plan returns no changes after a panic that disruption.Plan does not attribute to one VPA.
+// planGuarded returns no changes after a panic that disruption.Plan does not attribute to one VPA.
 func planGuarded(ctx context.Context, v disruption.View, previous disruption.State, c disruption.Config, now time.Time) disruption.Result {
 	result := disruption.Result{State: previous}
 	if err := serving.Guard(func() error { result = disruption.Plan(v, previous, c, now); return nil }); err != nil {

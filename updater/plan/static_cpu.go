@@ -75,7 +75,7 @@ type refusal struct {
 // refusalLifetime is how long a refusal counts, since the policy of a kubelet may change.
 const refusalLifetime = 24 * time.Hour
 
-// Mark records the refusals of nodes from the pods of a view, and marks pods on nodes with the
+// MarkStaticCPU records the refusals of nodes from the pods of a view, and marks pods on nodes with the
 // static policy. object returns a pod, or nil if it is gone. After an error only refusals count.
 func (n *StaticCPUNodes) MarkStaticCPU(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selectedNodes()

@@ -169,15 +169,8 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 	case e.Workload.Key.Kind == "CronJob" && e.Workload.Key.Group == "":
 		e.Skip = reason.JobNotResized
 		return e
-	case vpaMode == disruption.InPlace && !generated: // stays, and needs the feature gate
-	case vpaMode == disruption.Recreate && !settings.Recreate:
-		e.Skip = reason.EvictionNotAllowed // earlier changes are still judged
-	case vpaMode == disruption.Recreate: // stays
-	case settings.Recreate:
-		e.Update = disruption.InPlaceOrRecreate
-	default:
-		e.Update, e.Ungated = disruption.InPlace, true
 	}
+	e.setUpdateMode(vpaMode, generated, settings.Recreate)
 	e.Policy = governing
 	e.Rollout = &Rollout{Mode: d.Mode, Settings: settings, Safety: safety, Observed: d.Mode != fleet.Inherit || safety.Revert}
 	if !generated {
@@ -191,6 +184,20 @@ func (r *Resolver) Permitted(vpa *vpav1.VerticalPodAutoscaler) Effective {
 		}
 	}
 	return e
+}
+
+// setUpdateMode combines the mode of the VPA with the policy, which allows evictions with mayEvict.
+func (e *Effective) setUpdateMode(vpaMode disruption.Mode, generated, mayEvict bool) {
+	switch {
+	case vpaMode == disruption.InPlace && !generated: // stays, and needs the feature gate
+	case vpaMode == disruption.Recreate && !mayEvict:
+		e.Skip = reason.EvictionNotAllowed // earlier changes are still judged
+	case vpaMode == disruption.Recreate: // stays
+	case mayEvict:
+		e.Update = disruption.InPlaceOrRecreate
+	default:
+		e.Update, e.Ungated = disruption.InPlace, true
+	}
 }
 
 // measured disables throttling and pressure without Prometheus.

@@ -148,7 +148,7 @@ func (h *Holds) policy(i int) *policies.Effective {
 // HoldOf returns the rollout of a pod's workload, or nil without a policy or a known state.
 func (h *Holds) HoldOf(s disruption.Subject) *Hold { return h.holds[snapshot.VPAOf(s)] }
 
-// hold returns nil if the rollout state is unknown, and then no pod may change.
+// holdVPA returns nil if the rollout state is unknown, and then no pod may change.
 func (h *Holds) holdVPA(ctx context.Context, v *disruption.VPA, states []*snapshot.State, e *policies.Effective) *Hold {
 	if v.Outdated {
 		return nil
@@ -335,7 +335,7 @@ func (h *Holds) write(ctx context.Context, hold *Hold, change func(rollout.State
 	return err
 }
 
-// update only logs failures: the next iteration counts the change by its note (hold.adoptChanges).
+// updateRecord only logs failures: the next iteration counts the change by its note (hold.adoptChanges).
 func (h *Holds) updateRecord(ctx context.Context, of disruption.Subject, change func(rollout.State, *Hold) rollout.State) {
 	if hold := h.HoldOf(of); hold != nil && hold.Observed {
 		_ = h.write(client.Unlimited(ctx), hold, func(s rollout.State) rollout.State { return change(s, hold) })

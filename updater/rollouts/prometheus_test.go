@@ -355,7 +355,7 @@ func inVirtualTime(t *testing.T, handle http.HandlerFunc, test func(*testing.T, 
 		network := make(pipes)
 		server := &http.Server{Handler: handle}
 		go func() { _ = server.Serve(network) }()
-		defer server.Close() //nolint:errcheck // there is nothing to close but connections
+		defer server.Close()
 		defer close(network)
 		test(t, sourceOf(t, memoryEnvironment{network: network}, "http://prometheus.test"))
 	})

@@ -238,26 +238,8 @@ type observedPod struct {
 }
 
 func (q *Queue) judge(ctx context.Context, o *observedPod, now time.Time, d duty) (wait time.Duration, err error) {
-	state, err := q.Records.State(o.Workload)
-	if err != nil {
-		return 0, err
-	}
-	if age := now.Sub(o.change.At); !state.HadRoundAt(o.change.At) {
-		name := cache.MetaObjectToName(o.pod)
-		if age >= 0 && age < resizeGracePeriod { // noted, but not recorded yet
-			return min(q.removals.recheckAfter(name), resizeGracePeriod-age), nil
-		}
-		if d == judging { // notes may be forged, so they cause no API request here
-			q.removals.queue.Add(name)
-			return q.removals.recheckAfter(name), nil
-		}
-		// The record cache may be behind the pod cache, for example after a leader change.
-		if state, err = q.Records.Reread(ctx, o.Workload); err != nil {
-			return 0, err
-		}
-		if !state.HadRoundAt(o.change.At) {
-			return q.drop(ctx, o.pod, o.change.At, errUnrecorded, d)
-		}
+	if genuine, wait, err := q.checkRound(ctx, o, now, d); !genuine || err != nil {
+		return wait, err
 	}
 	if d == removing { // only the judging worker judges
 		q.queue.Add(cache.MetaObjectToName(o.pod))
@@ -265,27 +247,11 @@ func (q *Queue) judge(ctx context.Context, o *observedPod, now time.Time, d duty
 	}
 	core := o.vpa.Pod(o.pod)
 	if noted, changed := o.updatedNote(&core, now); changed && !q.reverting(o) {
-		if o.change.Pending && !noted.Pending {
-			if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.RecordResizeStart(noted.At) }); err != nil {
-				q.Metrics.RecordFailed()
-				return 0, err
-			}
-		}
-		return 0, q.Executor.Note(ctx, o.pod, noted) // the resulting pod event triggers the next sync
+		return 0, q.renewNote(ctx, o, noted) // the resulting pod event triggers the next sync
 	}
-	// Evidence from the pod and its node. Prometheus follows below.
-	seen := q.Facts.Evidence(o.pod, &core, o.Workload.Key)
-	verdict := rollout.Judge(o.change, seen, o.Safety, now)
-	if verdict.NeedsMetrics && q.measurer != nil {
-		known, found := q.measurer.request(cache.MetaObjectToName(o.pod), changeKey{o.pod.UID, o.change.At})
-		if !found {
-			return recheckInterval, nil
-		}
-		known.add(&seen, o.pod.Name, o.change)
-		verdict = rollout.Judge(o.change, seen, o.Safety, now)
-	}
-	if !seen.Gone && !seen.Replaced {
-		verdict = q.keepRevert(o, verdict)
+	verdict, measuring := q.verdict(o, &core, now)
+	if measuring {
+		return recheckInterval, nil
 	}
 	if age := now.Sub(o.change.At); verdict.Outcome == rollout.Superseded && age >= 0 && age < resizeGracePeriod {
 		return resizeGracePeriod - age, nil // noted, but not resized yet
@@ -311,6 +277,61 @@ func (q *Queue) judge(ctx context.Context, o *observedPod, now time.Time, d duty
 		}
 	}
 	return 0, q.end(ctx, o, verdict, withdrawn, now)
+}
+
+func (q *Queue) renewNote(ctx context.Context, o *observedPod, noted rollout.Change) error {
+	if o.change.Pending && !noted.Pending {
+		if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.RecordResizeStart(noted.At) }); err != nil {
+			q.Metrics.RecordFailed()
+			return err
+		}
+	}
+	return q.Executor.Note(ctx, o.pod, noted)
+}
+
+// checkRound reports whether the SizingRecord has a round for the note of the pod. If not, the note
+// is checked again after wait, or dropped.
+func (q *Queue) checkRound(ctx context.Context, o *observedPod, now time.Time, d duty) (genuine bool, wait time.Duration, err error) {
+	state, err := q.Records.State(o.Workload)
+	if err != nil || state.HadRoundAt(o.change.At) {
+		return err == nil, 0, err
+	}
+	name := cache.MetaObjectToName(o.pod)
+	if age := now.Sub(o.change.At); age >= 0 && age < resizeGracePeriod { // noted, but not recorded yet
+		return false, min(q.removals.recheckAfter(name), resizeGracePeriod-age), nil
+	}
+	if d == judging { // notes may be forged, so they cause no API request here
+		q.removals.queue.Add(name)
+		return false, q.removals.recheckAfter(name), nil
+	}
+	// The record cache may be behind the pod cache, for example after a leader change.
+	if state, err = q.Records.Reread(ctx, o.Workload); err != nil {
+		return false, 0, err
+	}
+	if !state.HadRoundAt(o.change.At) {
+		wait, err = q.drop(ctx, o.pod, o.change.At, errUnrecorded, d)
+		return false, wait, err
+	}
+	return true, 0, nil
+}
+
+// verdict judges a change by its pod and node, and by Prometheus if needed. It reports whether the
+// metrics are still being read.
+func (q *Queue) verdict(o *observedPod, core *disruption.Pod, now time.Time) (verdict rollout.Verdict, measuring bool) {
+	seen := q.Facts.Evidence(o.pod, core, o.Workload.Key)
+	verdict = rollout.Judge(o.change, seen, o.Safety, now)
+	if verdict.NeedsMetrics && q.measurer != nil {
+		known, found := q.measurer.request(cache.MetaObjectToName(o.pod), changeKey{o.pod.UID, o.change.At})
+		if !found {
+			return verdict, true
+		}
+		known.add(&seen, o.pod.Name, o.change)
+		verdict = rollout.Judge(o.change, seen, o.Safety, now)
+	}
+	if !seen.Gone && !seen.Replaced {
+		verdict = q.keepRevert(o, verdict)
+	}
+	return verdict, false
 }
 
 func (q *Queue) store(ctx context.Context, o *observedPod, verdict rollout.Verdict, now time.Time) error {

@@ -163,7 +163,7 @@ func sizesOf(pod *corev1.Pod, core *disruption.Pod) []rollout.RunningContainer {
 	return all
 }
 
-// unrelated returns the allocated resources that differ from the spec and are unrelated to a harm.
+// unrelatedToHarm returns the allocated resources that differ from the spec and are unrelated to a harm.
 func unrelatedToHarm(core *disruption.Pod, harm rollout.Harm) (rest []policy.ContainerTarget) {
 	for i := range core.Containers {
 		current, spec := &core.Containers[i].Actual, &core.Containers[i].Spec

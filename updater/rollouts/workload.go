@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/updater/snapshot"
 )
 
-// Reader builds the input of package rollout from informer caches.
+// Facts builds the input of package rollout from informer caches.
 type Facts struct {
 	Targets      *target.Resolver
 	Nodes        corelisters.NodeLister // nil: unknown

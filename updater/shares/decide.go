@@ -78,7 +78,7 @@ type SharingState uint8
 
 // The states.
 const (
-	Pending SharingState = iota // undecided: pods keep their requests, but for harm and kills
+	Pending SharingState = iota // undecided: pods keep their requests, only harm or a kill gives them their peak
 	Ending                      // pods with a mark get their peak
 	Active                      // pods get their shares
 )
@@ -317,7 +317,7 @@ func (a *shareTarget) fit() []policy.ContainerTarget {
 		given[whole[i].Actual.Name] = b
 	}
 	rules := a.vpa.Rules
-	rules.Sharing = &policy.Sharing{Kinds: a.kinds} // Fit sizes these kinds by the table at policy.applySharing
+	rules.Sharing = &policy.Sharing{Kinds: a.kinds} // Fit sizes these kinds by the table at the top of policy/shared.go
 	if a.state == Active {
 		if !a.shared.workload.KeepsCPULimit {
 			rules.Sharing.CPULimit = a.shared.workload.Settings.CPULimit

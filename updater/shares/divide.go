@@ -44,7 +44,7 @@ type MarkWrite struct {
 // node autoscaler it always applies, so that scale-down timers can expire.
 const shrinkInterval = time.Hour
 
-// Divide moves the targets of shared resources in a view to their shares as of the last round. With
+// SetShares replaces the targets of shared resources in a view by the shares of the last round. With
 // limitShrinks, pods of a node shrink at most once an hour, otherwise also when another pod needs
 // the room. A pod that causes a panic keeps its share.
 func (s *Sharing) SetShares(ctx context.Context, in Input, view *snapshot.View, limitShrinks bool, now time.Time) Result {
@@ -180,7 +180,7 @@ type shareTarget struct {
 	peak       [resources.Kinds]bool  // see decision.peak
 }
 
-// move sets the target of a pod's share, unless the pod has it.
+// setShare sets the target of a pod's share, unless the pod has it.
 func (d *division) setShare(v *disruption.VPA, a *shareTarget, p *disruption.Pod) {
 	var evict bool
 	a.killed, evict = d.killed(v, a, p)

@@ -50,7 +50,7 @@ type Policy struct {
 	Free   bool
 }
 
-// Node is a node with pods that share.
+// NodeResult is a node with pods that share.
 type NodeResult struct {
 	Name     string
 	Active   bool          // shares are in effect, otherwise dry run; a node can have both
@@ -212,8 +212,8 @@ type clusterSharing struct {
 	limitShrinks bool             // a node autoscaler seems to add and remove nodes
 }
 
-// cluster returns zero, and no pod shares, for nil conditions and without a policy in mode On.
-func (c *Conditions) cluster(ctx context.Context, now time.Time) (all clusterSharing) {
+// statesInEffect returns zero, and no pod shares, for nil conditions and without a policy in mode On.
+func (c *Conditions) statesInEffect(ctx context.Context, now time.Time) (all clusterSharing) {
 	if c == nil || !c.enabled() {
 		return all
 	}

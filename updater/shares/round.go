@@ -1,7 +1,7 @@
 // Package shares lets pods share node headroom.
 //
-// Rounds compute the share of each pod (Sharing.RunRound), and iterations move pods to their shares or
-// back to their peaks (Sharing.SetShares).
+// A round computes the share of each pod (Sharing.RunRound). Each iteration writes the shares, or the
+// peaks of pods that stop sharing, into its view (Sharing.SetShares).
 package shares
 
 import (
@@ -38,7 +38,7 @@ import (
 // DefaultInterval is the default time between two rounds.
 const DefaultInterval = 5 * time.Minute
 
-// Rounds runs a round at the start of each interval, and divides views by the last round.
+// Rounds runs a round at the start of each interval, and sets the shares of views from the last round.
 type Rounds struct {
 	Sharing    *Sharing
 	Interval   time.Duration
@@ -66,7 +66,8 @@ func (r *Rounds) run(ctx context.Context, in Input, now time.Time) {
 	if window.Equal(r.window) || ctx.Err() != nil {
 		return
 	}
-	cluster := r.Conditions.cluster(ctx, now) // per policy: whether pods may share, and why not
+	// Active, unless nodes are unknown, another updater runs, or a node autoscaler does: Pending or Ending
+	cluster := r.Conditions.statesInEffect(ctx, now)
 	r.limitShrinks = cluster.limitShrinks
 	found, err := r.Sharing.RunRound(ctx, in, now, cluster.states)
 	if ctx.Err() != nil {
@@ -108,7 +109,7 @@ type Sharing struct {
 
 	book    *recipe.Cache
 	last    atomic.Pointer[round]         // nil: none or failed; also read by Explain
-	started time.Time                     // first call of Divide
+	started time.Time                     // first call of SetShares
 	shrunk  map[string]time.Time          // by node: the last shrink for a share
 	kills   map[killedContainer]time.Time // the last recorded kills of containers that share
 
@@ -152,7 +153,7 @@ func worthMoving(k int, has, wanted float64) (less, more bool) {
 // ErrNodesUnknown is the error of a round without readable nodes.
 var ErrNodesUnknown = errors.New("nodes cannot be read: the updater must watch all namespaces (no --vpa-object-namespace), and may need permission to list nodes")
 
-// Share runs a round, or returns nil if no policy enables sharing. Objects that cause a panic are
+// RunRound runs a round, or returns nil if no policy enables sharing. Objects that cause a panic are
 // excluded. After any other panic, the next round starts without state.
 func (s *Sharing) RunRound(ctx context.Context, in Input, now time.Time, may SharingStates) (found *Round, err error) {
 	var r *round
@@ -298,8 +299,8 @@ func (r *round) count(p *member) {
 	}
 }
 
-// compute handles two groups apart: pods with shares in effect, and pods in dry run. For each group,
-// the other one is pods that do not share. before lists the pods that were to leave in the last round.
+// compute computes shares twice: for pods with shares in effect, then for pods in dry run. Each time,
+// the other group counts with its requests. before lists the pods that were to leave in the last round.
 func (n *node) compute(name string, before []PodName) {
 	slices.SortFunc(n.pods, func(a, b *member) int { return cmp.Compare(a.Sharing.Name, b.Sharing.Name) })
 	all := make([]*nodeshare.Pod, len(n.pods))
@@ -461,8 +462,7 @@ type member struct {
 	node     *node
 
 	// shares are the shares of the containers, also in dry run, followed by one element for the
-	// rest of the pod. Nil: the pod leaves at once. The field leaves reports that the pod leaves
-	// its node.
+	// rest of the pod. Nil: the pod has no share, or leaves at once if leaves is set.
 	shares []sharing.Amounts
 	leaves bool
 	marked bool // it had a share before

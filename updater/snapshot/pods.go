@@ -225,7 +225,7 @@ func (r *Reader) marked(pod *Pod) bool {
 	return marked
 }
 
-// convert returns the state of a pod. previous is its last state. Values that equal those of last,
+// newState returns the state of a pod. previous is its last state. Values that equal those of last,
 // another pod of the VPA, are shared with it.
 func (r *Reader) newState(of *Pod, previous, neighbor *State) (*State, error) {
 	pod, err := r.Pods.Pods(of.Namespace).Get(of.Name)

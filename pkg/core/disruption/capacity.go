@@ -175,19 +175,25 @@ func (r *Capacity) CheckPlacement(n Need, autoscaled bool) RoomResult {
 	if r.autoscaled && added {
 		return RoomFits
 	}
+	if n.NodeBound && !known {
+		return RoomFits
+	}
+	return r.checkNodes(n, autoscaled && added)
+}
+
+// checkNodes checks all nodes but the one that the pod is on. With futureNodes, a node that is large
+// enough suffices, even if it is full.
+func (r *Capacity) checkNodes(n Need, futureNodes bool) RoomResult {
 	answer := RoomTooLarge
 	for i := range r.nodes {
 		node := &r.nodes[i]
 		switch {
 		case n.NodeBound && node.Name != n.Node, !n.After.Fits(node.maxForPod(n)):
-		case autoscaled && added, node.AcceptsPods && node.Name != n.Node && n.After.Fits(node.Free):
+		case futureNodes, node.AcceptsPods && node.Name != n.Node && n.After.Fits(node.Free):
 			return RoomFits
 		default:
 			answer = RoomFull
 		}
-	}
-	if n.NodeBound && !known {
-		return RoomFits
 	}
 	return answer
 }

@@ -83,8 +83,12 @@ func (p *plan) resize(v *VPA, asked *Pod, s DecisionInput, denied reason.Reason,
 	if p.room != nil {
 		p.room.Reserve(need, false)
 	}
-	a := Action{Cause: cause, OOMResize: oomResize, Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
-	if restarts && !oomResize {
+	p.addResize(v, pod, Action{Cause: cause, OOMResize: oomResize, Restarts: restarts, MayEvict: mayEvict})
+}
+
+func (p *plan) addResize(v *VPA, pod *Pod, a Action) {
+	a.Disrupts = pod.Ready && (a.Restarts || a.MayEvict)
+	if a.Restarts && !a.OOMResize {
 		p.restarting.Add(RestartHolder{UID: pod.UID}, p.sharedKeys(v, pod)...)
 		if pod.Ready {
 			a.Restart = Restart{At: p.now, Count: int(pod.Restarts)}

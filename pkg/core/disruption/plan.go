@@ -68,7 +68,8 @@ type Result struct {
 	State    State
 }
 
-// Problem is a panic during the plan of one VPA. Its pods are skipped with InternalError.
+// Problem is a panic while planning one VPA, whose pods are skipped with InternalError. Without a
+// name, it is a panic while reading the pods without a VPA.
 type Problem struct {
 	Namespace, VPA string
 	Panic          string // panic value and stack
@@ -191,7 +192,7 @@ type candidate struct {
 //	                  and needs the budget again
 //	blocked           restarts only: RestartInProgress
 //	fitting           is there room? QuotaFull, TooLargeForNode, NodeFull. Without a restart, each
-//	                  target is requested once even if the node is full
+//	                  target is requested once even if the node is full; a share is not
 //
 // Evictions take another path. Mode Recreate evicts. InPlaceOrRecreate evicts if a resize is not
 // possible: not grantable, the node is too small or full for five minutes, or a resize timed out.
@@ -252,7 +253,7 @@ func (p *plan) planVPA(v *VPA) {
 	}
 	for _, c := range candidates {
 		if v.Mode.Resizes() {
-			p.inPlace(v, c, s.forPod(v, c.pod))
+			p.inPlace(v, c, s.forPod(v, c.pod)) // adds a resize, an eviction or a skip
 		} else {
 			p.recreate(v, c, s)
 		}

@@ -191,7 +191,7 @@ func budgetKeys(pod *Pod) []string {
 	return keys
 }
 
-// reserve charges the budget with the pods that are still ready but about to be restarted.
+// chargeRestarting charges the budget with the pods that are still ready but about to be restarted.
 func (p *plan) chargeRestarting(v *VPA, b *Budget) {
 	if p.restarting == nil {
 		return

@@ -113,7 +113,8 @@ func newSharePlan(order []*VPA, room *Capacity, before [shareSteps]PodStates, no
 	return s
 }
 
-// add copies pods with a moving share to per-step copies of the VPA that only resize in place.
+// add puts a copy of each pod with a Share.Target into a copy of the VPA for its step. The copy has
+// mode InPlace, and the share as target.
 func (s *sharePlan) add(v *VPA) {
 	var parts [shareSteps]*VPA
 	for i := range v.Pods {
@@ -138,6 +139,7 @@ func (s *sharePlan) add(v *VPA) {
 		}
 		s.moving[pod.UID] = share
 		// Shares ignore rollouts and budgets, and pods with exclusive CPUs do not share.
+		// planVPA skips a share that must wait with the reason in Held.
 		pod.Share, pod.Held, pod.MemoryOnly, pod.StaticCPU, pod.Budgets = nil, share.Skip, false, false, nil
 		pod.Containers = slices.Clone(pod.Containers)
 		for c := range pod.Containers {

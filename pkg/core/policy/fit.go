@@ -125,7 +125,7 @@ func fitUnshared(pod Pod, recommendation map[string]resources.Bounds, rules Rule
 	return result
 }
 
-// fit is Fit for limits that follow their requests. It also returns the problem that it solved.
+// solveJoining is Fit for limits that follow their requests. It also returns the problem that it solved.
 func (p *problem) solveJoining() (*problem, Result) {
 	result := p.solveStable()
 	for _, off := range [...]bool{false, true} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,7 +99,7 @@ func (c *crane) build() Recipe {
 	if c.shapes != nil {
 		both := r.Target
 		for k := range resources.Kind(resources.Kinds) {
-			r.Target[k] = append(both[k][:len(both[k]):len(both[k])], ToShape(k, c.shapes, both))
+			r.Target[k] = append(slices.Clip(both[k]), ToShape(k, c.shapes, both))
 		}
 	}
 	for k := range resources.Kind(resources.Kinds) {

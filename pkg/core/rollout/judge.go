@@ -120,13 +120,25 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	}
 	why = cmp.Or(c.Harm, why)
 	notApplied := c.Generation != 0 && e.Generation == c.Generation // the process ended before it applied the change
-	switch unchanged := e.shows(c.Containers, false); {
-	case e.Gone, e.Replaced, notApplied:
+	if e.Gone || e.Replaced || notApplied {
 		v.Outcome = Superseded
-	case !unchanged && why != "" && e.shows(c.Containers, true):
-		v.Outcome, v.Harm = Reverted, why // the revert was applied, then the process ended
-	case !unchanged:
+		return v
+	}
+	if !e.shows(c.Containers, false) {
 		v.Outcome = Superseded
+		if why != "" && e.shows(c.Containers, true) {
+			v.Outcome, v.Harm = Reverted, why // the revert was applied, then the process ended
+		}
+		return v
+	}
+	v.judgeApplied(c, e, s, why, age, duration)
+	return v
+}
+
+// judgeApplied sets the outcome of a change that the spec of its pod still has. why is the harm that
+// counts now, or empty.
+func (v *Verdict) judgeApplied(c Change, e Evidence, s Safety, why Harm, age, duration time.Duration) {
+	switch {
 	case c.Harm != "":
 		v.setHarm(why, s)
 	case e.Infeasible:
@@ -148,7 +160,6 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	default:
 		v.Outcome = Success
 	}
-	return v
 }
 
 func (v *Verdict) setHarm(why Harm, s Safety) {
@@ -222,7 +233,7 @@ func (c *Change) finalHarm(e Evidence, s Safety, age time.Duration, early Harm) 
 	return "", !measured && c.minObservation(s) > 0
 }
 
-// holds reports whether the pod has the amounts that the change wrote or, with allowReverted, the
+// shows reports whether the pod has the amounts that the change wrote or, with allowReverted, the
 // amounts of its revert.
 func (e *Evidence) shows(changed []ContainerChange, allowReverted bool) bool {
 	for i := range e.Containers {

@@ -168,7 +168,7 @@ func (s *State) setMemberOutcome(uid string, o Outcome) {
 	}
 }
 
-// revert marks the round of a change as reverted. It also ends a later round in progress, which may
+// markReverted marks the round of a change as reverted. It also ends a later round in progress, which may
 // have the same target.
 func (s *State) markReverted(e ObservationEnd, set Settings, now time.Time) {
 	if len(s.Rounds) == 0 { // the record was deleted

@@ -116,7 +116,7 @@ func NeededAfterKill(had float64, kills uint8) float64 {
 	return max(first, min(max(ratio*had, had+bump), 2*had))
 }
 
-// Killed records an OOM kill or a memory eviction by the kubelet. request is the request, or the
+// ObserveKill records an OOM kill or a memory eviction by the kubelet. request is the request, or the
 // usage of an evicted pod, and limit is the limit that was hit, 0 = none.
 func (t *Sketch) ObserveKill(at time.Time, request, limit resources.Amount) {
 	instant := at.UnixNano()

@@ -75,7 +75,8 @@ func (k *kill) nextSteps(at int64, had resources.Amount, rules Rules) int {
 
 // ObserveOOM records an OOM kill of a tracked container, once per ID. Its assumed demand is above
 // the larger of request and usage, and without observed usage also above its limit, see
-// Rules.memoryNeed. It counts immediately as the peak of its window and in the histogram.
+// Rules.memoryNeed. It counts immediately as the peak of its window and in the histogram. The target
+// of recipe vpa is a quantile of that histogram, so one kill among many pods may not raise it.
 func (s *Store) ObserveOOM(oom OOM) Reason {
 	slot, known := s.slot(oom.Container)
 	at, inRange := instant(oom.At)

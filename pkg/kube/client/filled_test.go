@@ -77,9 +77,9 @@ func (f filler) fill(v reflect.Value, at int) {
 		v.Set(reflect.New(v.Type().Elem()))
 		f.fill(v.Elem(), at+1)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Field(i).CanSet() {
-				f.fill(v.Field(i), at+1)
+		for _, field := range v.Fields() {
+			if field.CanSet() {
+				f.fill(field, at+1)
 			}
 		}
 		if texts := keptTexts[v.Type()]; texts != nil {
@@ -119,8 +119,8 @@ func (f filler) vary(entry reflect.Value, i int) {
 	if entry.Kind() != reflect.Struct {
 		return
 	}
-	for at := range entry.NumField() {
-		if field := entry.Field(at); field.Kind() == reflect.String && keptTexts[field.Type()] != nil {
+	for _, field := range entry.Fields() {
+		if field.Kind() == reflect.String && keptTexts[field.Type()] != nil {
 			field.SetString(f.textFor(field.Type(), i))
 		}
 	}

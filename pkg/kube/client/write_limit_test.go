@@ -206,7 +206,7 @@ func TestWriteLimiter_ReservesPartForUrgentWrites(t *testing.T) {
 func TestWriteLimiter_BoundsCleanupRegardlessOfPods(t *testing.T) {
 	s := newLimitedServer(t, UpdaterWrites, 8<<10)
 	s.run(10000)
-	for minute := 0; minute < 10; minute++ {
+	for range 10 {
 		for s.patchPod(Cleanup(t.Context()), "greedy") == nil {
 		}
 		s.now = s.now.Add(time.Minute)

@@ -100,7 +100,7 @@ func WatchRecords(vpas externalversions.SharedInformerFactory) (*Records, error)
 	return &Records{lister: records.Lister(), synced: informer.HasSynced, ready: known}, nil
 }
 
-// Synced reports whether waiting cannot improve State: records are loaded or unreadable, or r is nil.
+// Settled reports whether waiting cannot improve State: records are loaded or unreadable, or r is nil.
 func (r *Records) Settled() bool { return r == nil || r.ready() }
 
 // State returns the rollout state for new pods, or ErrUnknown if records cannot be read.

@@ -236,8 +236,7 @@ func (c *Client) request(ctx context.Context, method, path string, form url.Valu
 		}
 		c.config.Observe(code, strings.ToLower(method), time.Since(start))
 	}
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the URL, which may contain a password
 	}
 	return response, err

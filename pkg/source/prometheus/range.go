@@ -128,8 +128,7 @@ func (r *Retries) send(ctx context.Context, ask func() error) error {
 const noAnswer = -1
 
 func serverError(err error) Error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return *e
 	}
 	return Error{Code: noAnswer}

@@ -18,7 +18,7 @@ func ReadProcess(file string) (samples []ProcessSample, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read recording: %w", err)
 	}
-	defer content.Close() //nolint:errcheck // it was only read
+	defer content.Close()
 	names := []string{"time", "cpu_cores", "memory_bytes", "throttled_share"}
 	l, problem := newLines(content, file, names, len(names)-1)
 	for problem == nil {
