@@ -126,7 +126,7 @@ const (
 	nextKeyKey  = "nextServerKey.pem"
 )
 
-// rotate returns the data of the Secret at now, and whether they changed. Trusted are the CAs that
+// rotate returns the data of the Secret at now, and whether it changed. trusted holds the CAs that
 // the API server trusts: the next certificate is not served before its own CA is among them.
 func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, trusted []byte) (map[string][]byte, bool, error) {
 	serving, err := check(data[certKey], data[keyKey], data[bundleKey], hosts, now)
@@ -157,8 +157,8 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 	return rotated, true, nil
 }
 
-// isDue reports whether the next certificate was announced long enough ago: for the overlap, or for
-// half of the served one's remaining lifetime at the announcement.
+// isDue reports whether the next certificate was announced long enough ago: the overlap, or half of
+// the lifetime that the served certificate had left at the announcement, whichever is shorter.
 func (s Schedule) isDue(serving, next *x509.Certificate, now time.Time) bool {
 	announced := next.NotBefore.Add(backdate)
 	overlap := min(s.Overlap, max(serving.NotAfter.Sub(announced), 0)/2)

@@ -75,7 +75,8 @@ func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Servi
 	return newServing(data[certKey], data[keyKey], data[bundleKey])
 }
 
-// isForeign reports another issuer by keys of type kubernetes.io/tls, which Store never writes.
+// isForeign reports whether another issuer, such as cert-manager, manages the Secret: it has tls.crt,
+// which Store never writes.
 func isForeign(data map[string][]byte) bool {
 	return len(data[certKey]) == 0 && len(data[corev1.TLSCertKey]) > 0
 }
@@ -93,7 +94,8 @@ func readForeign(data map[string][]byte) (*Serving, error) {
 
 const foreignCAKey = "ca.crt"
 
-// mergeData keeps other entries, except the obsolete CA key of the reference VPA's script.
+// mergeData returns ours with the entries of others. It drops an obsolete next certificate, and the
+// CA key of the reference VPA's script.
 func mergeData(old, ours map[string][]byte) map[string][]byte {
 	all := maps.Clone(old)
 	if all == nil {
@@ -113,7 +115,7 @@ type Files struct {
 	Key  string
 }
 
-// Present reports whether a certificate or a key is mounted: Load reports the missing one.
+// Present reports whether the certificate or the key is mounted. If only one is, Load fails.
 func (f Files) Present() bool {
 	return slices.ContainsFunc([]string{f.Cert, f.Key}, func(name string) bool {
 		_, err := os.Stat(name)

@@ -13,7 +13,8 @@ import (
 // maxQuote is how much of a header a message quotes, in bytes.
 const maxQuote = 100
 
-// read returns the body, nil without memory for it, or the HTTP code of an empty answer.
+// read returns the body. Without memory for it, it returns nil and 0. If the request must be
+// answered with a status alone, it returns nil and the HTTP status code.
 func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *http.Request) (body []byte, code int) {
 	if !x.callers.permits(request) {
 		x.problem(CauseClient, errNoClientCertificate)
@@ -36,9 +37,9 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 	return body, 0
 }
 
-// receive reads a body of the given length, -1 if unknown. Memory is reserved for received bytes,
-// and a large body must fill it soon, or a client could hold all of it. Without memory, receive
-// decodes the review's head, drops the rest and returns a nil body.
+// receive reads a body of the given length, -1 if unknown. It reserves memory as the body grows. A
+// large body must fill each chunk in time, so that slow clients cannot hold the memory. Without
+// memory, receive decodes the review's head, drops the rest and returns a nil body.
 func (x *exchange) receive(ctx context.Context, control *http.ResponseController, from io.Reader, length int64) ([]byte, error) {
 	x.buffer = buffers.Get().(*[]byte)
 	body := (*x.buffer)[:0]
@@ -81,7 +82,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 	}
 }
 
-// buffers reuses the buffers of small bodies, most of the garbage of a review.
+// buffers pools the buffers of small bodies.
 var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, initialBody+1)) }}
 
 // reuse returns the buffer of the body to the pool. The body must not be used afterwards.
@@ -147,7 +148,8 @@ func newSlots(number int) *slots {
 	return &slots{all: make(chan struct{}, number), namespaces: map[string]*namespaceSlots{}}
 }
 
-// begin waits for slots and returns their release, or nil after half of the remaining time of ctx.
+// begin waits for the slots and returns a function that releases them, or nil if half of the
+// remaining time of ctx passes first.
 func (s *slots) begin(ctx context.Context, namespace string, large bool) (end func()) {
 	n := s.enter(namespace)
 	needed := []chan struct{}{n.large, n.all, s.all}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DecodeRequest decodes the request of an AdmissionReview without its objects, whose bytes are parts of the
-// body. If an object is not valid JSON, the request holds the rest of the body in its place: the UID and the
+// DecodeRequest decodes the request of an AdmissionReview without its objects, which are slices of
+// the body. If an object is not valid JSON, its slice reaches to the end of the body: the UID and the
 // resource precede the objects, so the review still gets an answer.
 func DecodeRequest(body []byte) (*admissionv1.AdmissionRequest, error) {
 	d := newDecoder(body)
@@ -98,7 +98,7 @@ func (d *decoder) request(request *admissionv1.AdmissionRequest) {
 	}
 }
 
-// object reads an object of a request. Its depth is checked with the object.
+// object reads an object of a request. Its depth is checked when the object is decoded.
 func (d *decoder) object() []byte {
 	start := d.InputOffset()
 	d.maxDepth = unlimited

@@ -205,7 +205,7 @@ func TestServer_ShutdownIgnoresProbeConnections(t *testing.T) {
 	})
 }
 
-// A client that announces a large body and sends nothing must not cause an allocation.
+// An announced length is not allocated: the body is read up to MaxBody and then refused.
 func TestServer_AllocatesBodyAsItArrives(t *testing.T) {
 	within(t, func(t *testing.T, connection net.Conn) {
 		_, err := fmt.Fprintf(connection, "%sContent-Length: %d\r\n\r\n", head, int64(1)<<40)

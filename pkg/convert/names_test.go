@@ -9,7 +9,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// The lookups for few and for many items agree: both return the first item of a name.
+// Linear search and map both return the first item with a name.
 func TestByName_FindsFirstItem(t *testing.T) {
 	type item struct{ name, text string }
 	rapid.Check(t, func(t *rapid.T) {

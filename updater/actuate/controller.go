@@ -177,8 +177,8 @@ func (c *controller) usesOlderTemplate(pod *corev1.Pod) bool {
 	return err == nil && ordinal < c.partition
 }
 
-// changedPart returns a changed part of an unversioned template, or "". A part that admission adds
-// to every pod, as replacement shows, is not a change. replacement may be nil.
+// changedPart returns a changed part of an unversioned template, or "". Parts that admission also
+// sets on the replacement are not changes. replacement may be nil.
 func (c *controller) changedPart(evicted, replacement *corev1.Pod) string {
 	if !c.unversioned {
 		return ""
@@ -246,7 +246,8 @@ func changedContainer(template, current, next []corev1.Container) string {
 	return ""
 }
 
-// withTemplate stands for a missing dry run, so fields that admission sets stay.
+// withTemplate returns a copy of the pod with the fields of the template. It approximates the
+// replacement without a dry run, so it keeps the fields that admission set.
 func withTemplate(pod *corev1.Pod, template *corev1.PodTemplateSpec) *corev1.Pod {
 	pod = pod.DeepCopy()
 	pod.Spec.InitContainers = withTemplateContainers(pod.Spec.InitContainers, template.Spec.InitContainers)
@@ -301,8 +302,8 @@ var perPodLabels = []string{
 
 // replacement returns the pod that a controller creates for an evicted one. The name is generated,
 // because a StatefulSet reuses the name of the evicted pod, which still exists. The owner reference
-// does not block the owner's deletion, because some clusters require a permission on finalizers for
-// it.
+// does not block the owner's deletion, because with OwnerReferencesPermissionEnforcement that needs
+// the permission to update the owner's finalizers.
 func replacement(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	var pod *corev1.Pod
 	if c.template == nil || c.usesOlderTemplate(evicted) {
@@ -321,7 +322,7 @@ func replacement(c *controller, evicted *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// maxGenerateName is the longest prefix that the API server does not cut.
+// maxGenerateName is the longest prefix that passes the validation of the API server.
 const maxGenerateName = 253 - 5
 
 func generateName(owner string) string {

@@ -45,7 +45,7 @@ type Action struct {
 	Shrinks   bool // the share lowers a request
 
 	Share *Action       // the share that the same resize applies; nil: none
-	Skip  reason.Reason // why the other part, share or recommendation, is omitted; empty: it is not
+	Skip  reason.Reason // why the other part (share or recommendation) is left out, or empty
 
 	// Recorded by State.Record: owner key, change, and creation time of the owner's newest pod.
 	Owner  string
@@ -263,8 +263,8 @@ func (p *plan) planVPA(v *VPA) {
 	}
 }
 
-// holdReason returns why a rollout holds a pod, or empty. A pod that may be evicted because its
-// node refuses its share is held like that eviction.
+// holdReason returns why a rollout holds a pod, or empty. If the node refused the pod's share, the
+// pod may be evicted for it, so the reason that holds the share comes first.
 func (p *plan) holdReason(pod *Pod) reason.Reason {
 	if p.refused[pod.UID] != "" && pod.Held != reason.EvictionNotAllowed {
 		return cmp.Or(pod.Share.Held, pod.Held)

@@ -26,13 +26,14 @@ type Input struct {
 	Current    resources.List // requests in force, absent = unknown
 }
 
-// Points counts points of five minutes.
+// Points compares the recorded five-minute points with the required number.
 type Points struct{ Have, Want int }
 
 // Result is the recommendation for an Input.
 type Result struct {
 	Bounds resources.Bounds
-	// Ready reports for each resource whether the history suffices. Other bounds are meaningless.
+	// Ready reports for each resource whether the history suffices. Without it, its bounds are
+	// meaningless.
 	Ready    [resources.Kinds]bool
 	Coverage [resources.Kinds]time.Duration // from the first to the last usage in the sketch, 0 = none
 	Points   [resources.Kinds]Points        // existing and required points, zero if the recipe needs none

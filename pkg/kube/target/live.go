@@ -224,7 +224,8 @@ func statefulSetReplacement(s *appsv1.StatefulSet) (r replacement) {
 	return r
 }
 
-// daemonSetReplacement returns the newest revision, which all new pods get.
+// daemonSetReplacement returns the newest revision, which all new pods get. It is zero if all pods
+// have it.
 func daemonSetReplacement(d *appsv1.DaemonSet) (r replacement) {
 	if d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedNumberScheduled >= d.Status.CurrentNumberScheduled {
 		return r
@@ -274,9 +275,9 @@ func matchesSignals(r *batchv1.PodFailurePolicyOnExitCodesRequirement) bool {
 	return r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && in || r.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !all
 }
 
-// Template reads the pod template of a workload from the API server. It returns nil and known if
-// the workload or its template does not exist. Templates of custom resources are unknown. It lists
-// by name, because the programs may list these kinds but not get them.
+// Template reads the pod template of a workload from the API server. A nil template that is known
+// means that the workload or its template does not exist. Templates of custom resources are unknown.
+// It lists by name, because the programs may list these kinds but not get them.
 func Template(ctx context.Context, kube kubernetes.Interface, key Key) (template *corev1.PodSpec, known bool, err error) {
 	if err := key.check(); err != nil || !key.wellKnown() {
 		return nil, false, nil //nolint:nilerr // a workload of that name cannot exist
