@@ -307,8 +307,6 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 	case errors.Is(err, ErrDryRun):
 		w.resized[c.UID] = true
 		return ""
-	case client.IsWriteLimited(err):
-		return w.Holds.LimitWrites(c.Namespace)
 	}
 	for _, u := range unsentResizes {
 		if errors.Is(err, u.err) {
@@ -317,6 +315,9 @@ func (w *run) resize(ctx context.Context, c Change) reason.Reason {
 			}
 			return u.reason
 		}
+	}
+	if client.IsWriteLimited(err) {
+		return w.Holds.LimitWrites(c.Namespace)
 	}
 	if c.Share != nil && Rejected(err) { // perhaps only for the share, which evicts no pod
 		c.Share, c.Mark = nil, nil

@@ -181,8 +181,8 @@ func (r *Capacity) CheckPlacement(n Need, autoscaled bool) RoomResult {
 	return r.checkNodes(n, autoscaled && added)
 }
 
-// checkNodes checks all nodes but the one that the pod is on. With futureNodes, a node that is large
-// enough suffices, even if it is full.
+// checkNodes looks for another node with room. With futureNodes, any node that is large enough
+// suffices, even if it is full.
 func (r *Capacity) checkNodes(n Need, futureNodes bool) RoomResult {
 	answer := RoomTooLarge
 	for i := range r.nodes {
